@@ -11,13 +11,17 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Final, Literal, Protocol
 
-from benchmarks.control.provider import Provider, Refusal
+from benchmarks.control.allowances import log_normal
+from benchmarks.control.answers import Refusal, Size
+from benchmarks.control.provider import Provider
 
 POOL = 8192
 FULL = 0.9
 """Share of the capacity. Lag alone keeps a slot or two free most of the time."""
 END: Final = "end"
 WAIT: Final = "wait"
+Mark = tuple[float, str, str]
+"""A time, a kind (rise, drop or reopen) and a model."""
 Answer = float | Literal["end", "wait"]
 """The time to start, or END (end the session at this turn boundary), or WAIT (the policy calls `turn` later)."""
 
@@ -38,6 +42,7 @@ class Session:
     tokens: float = 0.0
     retries: int = 0
     is_live: bool = False
+    is_accepted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -96,21 +101,21 @@ class Tally:
 class Fleet:
     """One day of one policy. `marks` are (time, kind, model): capacity rises and reopenings to recover from."""
 
-    def __init__(self, provider: Provider, load: Load, seed: int, marks: list[tuple[float, str, str]]) -> None:
+    def __init__(self, provider: Provider, load: Load, seed: int, marks: list[Mark]) -> None:
         rng = Random(f"{seed}-load")
         self.provider = provider
         self.load = load
         self.campaigns = [Campaign(name, priority, model) for name, priority, model in load.campaigns]
         self.tally = Tally()
         self.now = 0.0
-        self._units = [_log_normal(rng, load.session_mean, load.session_sigma) for _ in range(POOL)]
-        self._turns = [_log_normal(rng, load.turn_mean, load.turn_sigma) for _ in range(POOL)]
-        self._tokens = [load.tokens_per_second * _log_normal(rng, 1.0, 0.5) for _ in range(POOL)]
+        self._units = [log_normal(rng, load.session_mean, load.session_sigma) for _ in range(POOL)]
+        self._turns = [log_normal(rng, load.turn_mean, load.turn_sigma) for _ in range(POOL)]
+        self._tokens = [load.tokens_per_second * log_normal(rng, 1.0, 0.5) for _ in range(POOL)]
         self._events: list[tuple[float, int, Callable[[Session], None], Session]] = []
         self._count = 0
         self._sessions = 0
         self._marks = deque(sorted(marks))
-        self._open_marks: list[tuple[float, str, str]] = []
+        self._open_marks: list[Mark] = []
 
     def run(self, policy: Policy, until: float) -> Tally:
         self.policy = policy
@@ -178,13 +183,19 @@ class Fleet:
             session.campaign.unfinished.appendleft((session.number, session.turns, session.left))
             self.policy.start_refused(session, refusal, self.now)
             return
-        self.tally.runs += 1
         session.is_live = True
         session.started_at = self.now
+        if self.provider.checks_starts:
+            self._accept(session)
+        self._next_turn(session)
+
+    def _accept(self, session: Session) -> None:
+        """Note the first answer that is no refusal: of the start, or of the first turn where starts are not checked."""
+        session.is_accepted = True
+        self.tally.runs += 1
         session.campaign.waits.append(self.now - session.enqueued_at)
         self._note_full(session.model)
         self.policy.accepted(session, self.now)
-        self._next_turn(session)
 
     def _end(self, session: Session) -> None:
         session.is_live = False
@@ -218,19 +229,24 @@ class Fleet:
         self._obey(session, self.policy.ask_turn(session, self.now))
 
     def _call(self, session: Session) -> None:
-        refusal = self.provider.turn(session.id, session.model, session.tokens, self.now)
+        size = Size(session.tokens, session.seconds)
+        refusal = self.provider.turn(session.id, session.model, size, self.now)
         if refusal is not None:
             self._count_refusal(refusal, "turn")
             session.retries += 1
             self._obey(session, self.policy.turn_refused(session, refusal, self.now))
             return
         session.retries = 0
-        self._later(self.now + session.seconds / self.provider.speed(self.now), self._turn_over, session)
+        if not session.is_accepted:
+            self._accept(session)
+        speed = self.provider.speed(session.model, self.now)
+        self._later(self.now + session.seconds / speed, self._turn_over, session)
 
     def _turn_over(self, session: Session) -> None:
         self.tally.work += session.seconds
         session.left -= session.seconds
         session.turns += 1
+        self.provider.turn_over(session.id, session.model, self.now)
         self.policy.turn_done(session, session.seconds, self.now)
         if session.left <= 1e-9:
             session.left = 0.0
@@ -264,8 +280,7 @@ class Fleet:
     def _note_full(self, model: str) -> None:
         if not self._open_marks:
             return
-        cap = self.provider.rules.caps[model].at(self.now) - self.provider.rules.foreign.at(self.now)
-        if len(self.provider.live[model]) >= FULL * cap:
+        if self.provider.is_full(model, FULL, self.now):
             done = [mark for mark in self._open_marks if mark[2] == model]
             self.tally.full_again += [(kind, self.now - at) for at, kind, _ in done]
             self._open_marks = [mark for mark in self._open_marks if mark[2] != model]
@@ -277,7 +292,3 @@ class Fleet:
         for session in live.values():
             session.campaign.slot_seconds += until - session.started_at
             self.tally.occupied += until - session.started_at
-
-
-def _log_normal(rng: Random, mean: float, sigma: float) -> float:
-    return rng.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)

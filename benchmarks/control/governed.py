@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.control.answers import Readings, Refusal
 from benchmarks.control.fleet import END, WAIT, Answer, Session
-from benchmarks.control.provider import Provider, Refusal
 from paceline.core import Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import Budget, Overloaded, QuotaClosed, RateLimited, Signal, Succeeded, Usage
 
@@ -31,7 +31,7 @@ class Governed:
     """Sessions are tickets, turns are runs with the session as parent."""
 
     def __init__(
-        self, limits: dict[str, int], readings: Provider | None, wiring: Wiring, settings: GovernorSettings | None
+        self, limits: dict[str, int], readings: Readings | None, wiring: Wiring, settings: GovernorSettings | None
     ) -> None:
         self.wiring = wiring
         self.paths = {model: f"{ACCOUNT}/{model}" if wiring.scope_per_model else ACCOUNT for model in limits}
@@ -152,37 +152,30 @@ class Governed:
                 return QuotaClosed(resets_at=refusal.resets_at, window=refusal.window, source="field", ticket=ticket)
             case "overload":
                 return Overloaded(ticket=ticket)
-            case "cap":
-                return RateLimited(retry_after=refusal.retry_after, ticket=ticket)
-            case cause:
-                named = cause if self.wiring.names_cause else None
-                return RateLimited(retry_after=refusal.retry_after, cause=named, ticket=ticket)
+            case _:
+                cause = refusal.cause if self.wiring.names_cause else None
+                return RateLimited(retry_after=refusal.retry_after, cause=cause, ticket=ticket)
 
     def _answer_poll(self, path: str, now: float) -> None:
         assert self.readings is not None
         models = [self._model[path]] if self.wiring.scope_per_model else list(self.paths)
-        count = sum(self.readings.occupancy(model, now) for model in models)
-        limit = sum(self.readings.rules.caps[model].at(now) for model in models)
-        self.governor.report(path, Usage(concurrent_sessions=count, limit=limit), now=now)
+        answers = [self.readings.usage(model, now) for model in models]
+        usage = Usage(
+            concurrent_sessions=sum(answer.in_use for answer in answers), limit=sum(answer.limit for answer in answers)
+        )
+        self.governor.report(path, usage, now=now)
 
     def _report_headers(self, session: Session, now: float) -> None:
         """Report the rates and windows in the response's headers."""
         assert self.readings is not None
-        rules = self.readings.rules
-        requests, tokens = rules.requests, rules.tokens
-        if requests is not None and tokens is not None:
-            requests.refill(now)
-            tokens.refill(now)
+        if (rates := self.readings.rate_headers(now)) is not None:
             budget = Budget(
-                requests_remaining=int(requests.level),
-                requests_reset_at=requests.full_at(now),
-                tokens_remaining=int(tokens.level),
-                tokens_reset_at=tokens.full_at(now),
+                requests_remaining=rates.requests_remaining,
+                requests_reset_at=rates.requests_full_at,
+                tokens_remaining=rates.tokens_remaining,
+                tokens_reset_at=rates.tokens_full_at,
             )
             self._report(session, budget, now)
-        for window in rules.windows:
-            if window.model in (None, session.model) and window.is_open(now):
-                ratio = min(1.0, window.used / window.budget)
-                self._report(
-                    session, Budget(used_ratio=ratio, window=window.name, resets_at=window.period.announced), now
-                )
+        for window in self.readings.window_headers(session.model, now):
+            budget = Budget(used_ratio=window.used_ratio, window=window.name, resets_at=window.resets_at)
+            self._report(session, budget, now)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
+from benchmarks.control.answers import Readings, Refusal
 from benchmarks.control.fleet import END, Answer, Session
-from benchmarks.control.provider import Provider, Refusal
 
 RETRY_SECONDS = 5.0
 UNKNOWN_RESET_SECONDS = 900.0
@@ -118,16 +118,16 @@ class MinusOne(Places):
 
     cooldown = 0.35
 
-    def __init__(self, limits: dict[str, int], readings: Provider | None) -> None:
+    def __init__(self, limits: dict[str, int], readings: Readings | None) -> None:
         super().__init__(limits)
         self.readings = readings
 
     def limit(self, model: str, now: float) -> float:
         if self.readings is None:
             return self.limits[model]
-        theirs = self.readings.occupancy(model, now)
-        stated = min(self.limits[model], self.readings.rules.caps[model].at(now))
-        return stated - max(0, theirs - self._taken(model, now))
+        usage = self.readings.usage(model, now)
+        stated = min(self.limits[model], usage.limit)
+        return stated - max(0, usage.in_use - self._taken(model, now))
 
     def wake(self) -> float | None:
         wake = super().wake()

@@ -5,9 +5,9 @@ Their lower bound of 20 is lowered to 1: a model with a cap of four is part of t
 
 import math
 
+from benchmarks.control.answers import Refusal
 from benchmarks.control.fleet import Session
 from benchmarks.control.policies import Places
-from benchmarks.control.provider import Refusal
 
 LARGEST = 200.0
 SHORT_RETRY_SECONDS = 1.0

@@ -6,7 +6,7 @@ from statistics import mean
 
 import msgspec
 
-from benchmarks.control.run import Figures
+from benchmarks.control.run import Figures, Task
 
 BARS = {
     "steady": ((95.0, 3.0), (99.5, 0.2)),
@@ -37,6 +37,7 @@ FEWEST_REFUSALS = 0.05
 class Cell(msgspec.Struct, frozen=True):
     """One day of one policy. `share` is its work divided by the oracle's."""
 
+    family: str
     scenario: str
     seed: int
     policy: str
@@ -44,10 +45,15 @@ class Cell(msgspec.Struct, frozen=True):
     share: float
     figures: Figures
 
+    @property
+    def task(self) -> Task:
+        return Task(self.family, self.scenario, self.seed, self.policy, self.informed)
+
     def line(self) -> str:
         kind = "informed" if self.informed else "blind"
         refused = self.figures.refused_per_1000
-        return f"{self.scenario:11} {self.seed} {self.policy:26} {kind:9} {100 * self.share:6.1f} / {refused:.2f}"
+        day = f"{self.family:8} {self.scenario:11} {self.seed:4}"
+        return f"{day} {self.policy:26} {kind:9} {100 * self.share:6.1f} / {refused:.2f}"
 
 
 def write_table(cells: list[Cell], path: Path) -> None:

@@ -3,19 +3,32 @@
 import math
 from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
+from benchmarks.control.answers import Readings
 from benchmarks.control.fleet import Campaign, Fleet, Policy
 from benchmarks.control.governed import Governed, Wiring
+from benchmarks.control.levels import DAY
 from benchmarks.control.oracle import Oracle
 from benchmarks.control.policies import Backoff, CooldownAndRetry, MinusOne, Places
-from benchmarks.control.provider import Provider
+from benchmarks.control.provider import PublicReadings
 from benchmarks.control.published_limits import Aimd, Gradient2, Vegas
-from benchmarks.control.scenarios import DAY, day_of
+from benchmarks.control.scenarios import day_of
 from paceline.core import GovernorSettings
 
-Maker = Callable[[Provider, dict[str, int], int, bool], Policy]
+Maker = Callable[[dict[str, int], Readings | None, int], Policy]
+
+
+class Task(NamedTuple):
+    """One day of one policy."""
+
+    family: str
+    scenario: str
+    seed: int
+    policy: str
+    informed: bool = False
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -36,61 +49,55 @@ def _scaled(caps: dict[str, int], factor: float) -> dict[str, int]:
     return {model: max(1, round(cap * factor)) for model, cap in caps.items()}
 
 
+ORACLE = "oracle"
+"""The one policy that gets the provider. All others get the configured limits and, on informed days, readings."""
 POLICIES: dict[str, Maker] = {
-    "oracle": lambda provider, caps, seed, informed: Oracle(provider),
-    "paceline": lambda provider, caps, seed, informed: Governed(
-        _scaled(caps, 2.0), provider if informed else None, Wiring(), None
-    ),
-    "semaphore, exact": lambda provider, caps, seed, informed: Places(caps),
-    "semaphore, 25% over": lambda provider, caps, seed, informed: Places(_scaled(caps, 1.25)),
-    "semaphore, 50% under": lambda provider, caps, seed, informed: Places(_scaled(caps, 0.5)),
-    "minus one on 429": lambda provider, caps, seed, informed: MinusOne(
-        _scaled(caps, 2.0), provider if informed else None
-    ),
-    "min(platform, configured)": lambda provider, caps, seed, informed: MinOfPlatform(
-        _scaled(caps, 2.0), provider if informed else None
-    ),
-    "fixed caps per model": lambda provider, caps, seed, informed: Places(_scaled(caps, 0.75)),
-    "AIMD": lambda provider, caps, seed, informed: Aimd(_scaled(caps, 2.0)),
-    "Vegas": lambda provider, caps, seed, informed: Vegas(_scaled(caps, 2.0)),
-    "Gradient2": lambda provider, caps, seed, informed: Gradient2(_scaled(caps, 2.0)),
-    "cooldown and retry": lambda provider, caps, seed, informed: CooldownAndRetry(_scaled(caps, 2.0)),
-    "backoff, no limiter": lambda provider, caps, seed, informed: Backoff(_scaled(caps, 2.0), seed),
+    "paceline": lambda caps, readings, seed: Governed(_scaled(caps, 2.0), readings, Wiring(), None),
+    "semaphore, exact": lambda caps, readings, seed: Places(caps),
+    "semaphore, 25% over": lambda caps, readings, seed: Places(_scaled(caps, 1.25)),
+    "semaphore, 50% under": lambda caps, readings, seed: Places(_scaled(caps, 0.5)),
+    "minus one on 429": lambda caps, readings, seed: MinusOne(_scaled(caps, 2.0), readings),
+    "min(platform, configured)": lambda caps, readings, seed: MinOfPlatform(_scaled(caps, 2.0), readings),
+    "fixed caps per model": lambda caps, readings, seed: Places(_scaled(caps, 0.75)),
+    "AIMD": lambda caps, readings, seed: Aimd(_scaled(caps, 2.0)),
+    "Vegas": lambda caps, readings, seed: Vegas(_scaled(caps, 2.0)),
+    "Gradient2": lambda caps, readings, seed: Gradient2(_scaled(caps, 2.0)),
+    "cooldown and retry": lambda caps, readings, seed: CooldownAndRetry(_scaled(caps, 2.0)),
+    "backoff, no limiter": lambda caps, readings, seed: Backoff(_scaled(caps, 2.0), seed),
 }
 
 
 class MinOfPlatform(Places):
     """A policy without learning: the smaller of the limit that the provider states and the configured limit."""
 
-    def __init__(self, limits: dict[str, int], readings: Provider | None) -> None:
+    def __init__(self, limits: dict[str, int], readings: Readings | None) -> None:
         super().__init__(limits)
         self.readings = readings
 
     def limit(self, model: str, now: float) -> float:
         configured = self.limits[model]
-        return configured if self.readings is None else min(configured, self.readings.rules.caps[model].at(now))
+        return configured if self.readings is None else min(configured, self.readings.usage(model, now).limit)
 
 
 def simulate(
-    scenario: str,
-    seed: int,
-    policy: str,
+    task: Task,
     *,
-    informed: bool = False,
     wiring: Wiring | None = None,
     settings: GovernorSettings | None = None,
     until: float = DAY,
 ) -> Figures:
     """Run a day of a policy. `wiring` and `settings` vary how our Governor is used."""
-    day = day_of(scenario, seed)
-    provider = Provider(day.rules, seed)
-    fleet = Fleet(provider, day.load, seed, day.marks)
+    day = day_of(task.family, task.scenario, task.seed)
+    fleet = Fleet(day.provider, day.load, task.seed, day.marks)
     caps = day.starting_caps
-    if wiring is not None or settings is not None:
-        readings = provider if informed else None
-        chosen: Policy = Governed(_scaled(caps, 2.0), readings, wiring or Wiring(), settings)
+    readings = PublicReadings(day.provider) if task.informed else None
+    chosen: Policy
+    if task.policy == ORACLE:
+        chosen = Oracle(day.provider)
+    elif wiring is not None or settings is not None:
+        chosen = Governed(_scaled(caps, 2.0), readings, wiring or Wiring(), settings)
     else:
-        chosen = POLICIES[policy](provider, caps, seed, informed)
+        chosen = POLICIES[task.policy](caps, readings, task.seed)
     tally = fleet.run(chosen, until)
     rises = [seconds for kind, seconds in tally.full_again if kind == "rise"]
     reopenings = [seconds for kind, seconds in tally.full_again if kind == "reopen"]

@@ -96,6 +96,8 @@ class MetricsRegistry:
         self.limit_changes = LabelledCounter("scope", "direction")
         self.tokens = LabelledCounter("scope", "direction")
         """Direction: `input`, `output`, `cache_read` or `cache_write`. They do not overlap."""
+        self.lost_tokens = LabelledCounter("scope", "source")
+        """Context paid again after parks. Source: `measured`, or `estimated` where no event reports it."""
         self.gateway_request_seconds = Histogram(REQUEST_BOUNDS)
         """From the first byte of the request to the last byte of the response."""
         self.gateway_wait_seconds = Histogram(WAIT_BOUNDS)

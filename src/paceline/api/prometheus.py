@@ -177,6 +177,7 @@ def _counted(metrics: MetricsRegistry) -> Iterable[Metric]:
     yield _counter("platform_limit", "Times that a provider reported its own limit", metrics.platform_limits)
     yield _counter("limit_changes", "Changes of the effective limit", metrics.limit_changes)
     yield _counter("tokens", "Tokens reported by responses through the gateway", metrics.tokens)
+    yield _counter("parking_lost_tokens", "Context tokens that resumed sessions paid again", metrics.lost_tokens)
     yield _counter("gateway_retries", "Requests that the gateway retried", metrics.gateway_retries)
     yield _histogram("wait_seconds", "How long granted tickets had waited for their slot", metrics.wait_seconds)
     yield _histogram("unit_seconds", "How long attempts of units took, whatever their outcome", metrics.unit_seconds)

@@ -12,7 +12,7 @@ from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
-from paceline.store.interface import CampaignState, OnDenied, Permissions
+from paceline.store.interface import CampaignState, OnDenied, OnLongPark, Permissions
 from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
@@ -230,6 +230,7 @@ class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
     hosts: list[str] | UnsetType = UNSET
     labels: list[str] | UnsetType = UNSET
     patience: str | float | UnsetType = UNSET
+    on_long_park: OnLongPark | UnsetType = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):

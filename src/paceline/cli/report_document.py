@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.cli.time_text import absolute, span_text
-from paceline.cli.work_text import NOTHING, change_text, cost_text, tokens_text
+from paceline.cli.work_text import NOTHING, change_text, cost_text, lost_text, tokens_text
 from paceline.store import Cost
 from paceline.views.campaign_conflicts import CampaignConflicts
 from paceline.views.campaign_report import CampaignReport, ListedUnit
@@ -81,6 +81,8 @@ def work_line(report: CampaignReport) -> str | None:
     parts = [f"{totals.tokens.total:,} tokens", "cost unknown" if cost == "unknown" else cost]
     if totals.parks:
         parts.append(f"parked {_times(totals.parks)} for {span_text(totals.parked_seconds)}")
+    if totals.lost_tokens:
+        parts.append(lost_text(totals.lost_tokens, totals.lost_tokens_estimated))
     return ", ".join(parts)
 
 
@@ -116,7 +118,8 @@ def _parking(report: CampaignReport) -> str:
     totals = report.totals
     if not totals.parks:
         return "nothing"
-    return f"{span_text(totals.parked_seconds)} over all units, parked {_times(totals.parks)}"
+    lost = f"; {lost_text(totals.lost_tokens, totals.lost_tokens_estimated)}" if totals.lost_tokens else ""
+    return f"{span_text(totals.parked_seconds)} over all units, parked {_times(totals.parks)}{lost}"
 
 
 def _times(count: int) -> str:

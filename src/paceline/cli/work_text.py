@@ -33,6 +33,12 @@ def tokens_text(tokens: Tokens | None) -> str:
     return f"{tokens.total:,} ({', '.join(parts)})"
 
 
+def lost_text(lost: int, estimated: int) -> str:
+    """Return the context that was paid again after parks, and how much of it is estimated."""
+    part = "" if not estimated else ", estimated" if estimated == lost else f", {estimated:,} of them estimated"
+    return f"{lost:,} tokens of context paid again{part}"
+
+
 def change_text(files: int | None, added: int | None, removed: int | None) -> str:
     """Return the size of a change."""
     if files is None:

@@ -87,6 +87,8 @@ class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True):
     by_model: dict[str, Tokens]
     reach: Literal["turn", "run", "conversation"] = "turn"
     """What is counted: the turn that ended, the run so far, or the whole conversation, earlier runs included."""
+    is_request: bool = False
+    """Whether it is exactly one request of the agent, so that its input is the size of the conversation."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import msgspec
 
 from paceline.detect.run_facts import AuthMode
 from paceline.detect.run_outcome import Outcome
-from paceline.detect.run_usage import RunUsage
+from paceline.detect.run_usage import Requests, RunUsage
 from paceline.detect.stream import StreamReader
 
 
@@ -15,6 +15,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str | None = None
     tokens: int | None = None
     usage: RunUsage | None = None
+    requests: Requests | None = None
     model: str | None = None
     model_turns: int | None = None
     answer: str | None = None

@@ -19,10 +19,28 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
     is_conversation: bool = False
 
 
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """The first and the latest request of the agent itself, as its CLI counted them. Sub-agents do not count."""
+
+    first: Tokens
+    last: Tokens
+
+    @property
+    def context(self) -> int:
+        """The size of the conversation: what the latest request sent, cached or not."""
+        return self.last.sent
+
+    @property
+    def uncached_first(self) -> int:
+        """What the first request sent that was in no cache: after a resume, the context that is paid again."""
+        return self.first.input + self.first.cache_write
+
+
 class TokenRecord:
     """What was counted so far."""
 
     def __init__(self) -> None:
+        self.requests: Requests | None = None
         self._reported: RunUsage | None = None
         self._messages: dict[str, MessageHead] = {}
         self._older: dict[str, Tokens] = {}
@@ -51,6 +69,12 @@ class TokenRecord:
         is_conversation = self._reported is not None and self._reported.is_conversation
         return RunUsage(by_model=by_model, is_conversation=is_conversation)
 
+    def note_request(self, sent: Tokens) -> None:
+        """Take one request of the agent. Further parts of its answer repeat it."""
+        if sent.sent:
+            first = sent if self.requests is None else self.requests.first
+            self.requests = Requests(first=first, last=sent)
+
     def count_message(self, message: MessageHead) -> None:
         """Add the usage of a message, or of a further part of it."""
         usage = message.usage
@@ -65,6 +89,9 @@ class TokenRecord:
 
     def report(self, reported: ReportedUsage) -> None:
         """Take what the CLI itself counted. A turn that was broken off may count nothing although its messages did."""
+        if reported.is_request:
+            for tokens in reported.by_model.values():
+                self.note_request(tokens)
         if reported.reach == "turn":
             turn = sum(_limited_total(tokens) for tokens in reported.by_model.values())
             if turn < self.running_total:

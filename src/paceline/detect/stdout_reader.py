@@ -25,7 +25,7 @@ from paceline.detect.parsing.line_splitter import (
 from paceline.detect.run_facts import Head
 from paceline.detect.run_outcome import was_stopped
 from paceline.detect.run_record import shows_answer
-from paceline.detect.turn_record import TurnRecord
+from paceline.detect.turn_record import TurnRecord, is_of_sub_agent
 
 _LINES_BEFORE_STREAM = 8
 """Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
@@ -124,7 +124,7 @@ class StdoutReader:
             if turns is not None:
                 turns.take(head, line)
             if head.type in quiet and not _has_error(head):
-                self._pass_over(head)
+                self._pass_over(head, line)
                 if answer is not None:
                     answer.take(head, line)
                 if marks and any(mark in line for mark in marks):
@@ -132,10 +132,12 @@ class StdoutReader:
             else:
                 self._read_odd_line(line)
 
-    def _pass_over(self, head: Head) -> None:
+    def _pass_over(self, head: Head, line: bytes) -> None:
         """Count an event without news: it may show that the model answers, and how many tokens that took."""
         if head.message is not None:
             self._record.usage.count_message(head.message)
+            if head.message.usage is not None and not is_of_sub_agent(line):
+                self._record.usage.note_request(head.message.usage.tokens)
         if head.type in self._dialect.progress and shows_answer(head):
             self._record.model_answered()
 

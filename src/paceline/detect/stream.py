@@ -15,7 +15,7 @@ from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
 from paceline.detect.run_facts import NO_TRANSCRIPT, AuthMode, Transcript
 from paceline.detect.run_outcome import FinishedRun, Outcome, conclude
-from paceline.detect.run_usage import RunUsage
+from paceline.detect.run_usage import Requests, RunUsage
 from paceline.detect.stderr_reader import StderrReader
 from paceline.detect.stdout_reader import StdoutReader
 from paceline.errors import InvalidInput
@@ -53,6 +53,11 @@ class StreamReader:
     def usage(self) -> RunUsage | None:
         """The same by kind and model, with cache reads. Some CLIs count the whole conversation."""
         return self._record.usage.usage
+
+    @property
+    def requests(self) -> Requests | None:
+        """The first and the latest request of the agent, where its CLI counts them one by one."""
+        return self._record.usage.requests
 
     @property
     def model(self) -> str | None:

@@ -52,7 +52,7 @@ class TurnRecord:
             done = _count(events.result, line, most=max(1, self._open))
         elif is_tool and kind in events.calls:
             called = _count(events.call, line)
-        if not (done or called or self._open) or _is_of_sub_agent(line):
+        if not (done or called or self._open) or is_of_sub_agent(line):
             return
         if done:
             self._finish(done)
@@ -84,7 +84,7 @@ def _count(marks: tuple[bytes, ...], line: bytes, most: int | None = None) -> in
     return 0
 
 
-def _is_of_sub_agent(line: bytes) -> bool:
+def is_of_sub_agent(line: bytes) -> bool:
     """Return whether an event is a sub-agent's. Quotes inside a JSON string are escaped, so no text looks like this."""
     place = line.rfind(_PARENT)
     value = place + len(_PARENT)

@@ -107,7 +107,9 @@ class OutcomeRecorder:
         for session, record in ended:
             if _is_to_verify(session, record):
                 verifier.take_over(session, record)
-        for session, _ in ended:
+        for session, record in ended:
+            if record.result is not None:
+                self._monitor.count_lost(session, record.result)
             del live[session.unit.id]
             self._unarchived.append(session.handle)
         try:

@@ -15,6 +15,7 @@ from paceline.engine.attempt_outcome import OutcomeRecorder
 from paceline.engine.conclusion import NO_ROOM_SECONDS, start_error_outcome
 from paceline.engine.journal import EngineJournal
 from paceline.engine.launcher import Launcher
+from paceline.engine.parking_loss import starts_over, without_conversation
 from paceline.engine.session import LiveSession
 from paceline.engine.ticket_order import TicketQueue
 from paceline.engine.ticket_queues import TicketQueues
@@ -101,6 +102,7 @@ class Dispatcher:
                 now=now,
                 only_bound=queue.is_for_bound,
             )
+            units = [self._started_over(unit, campaign, now) for unit in units]
             for unit in units:
                 self._journal.append(start_event(unit, queue.scopes[-1], now))
         not_started: list[OutcomeRecord] = []
@@ -112,6 +114,14 @@ class Dispatcher:
         for ticket_id in ticket_ids[len(units) :]:
             self._queues.give_back(ticket_id, now)
         self._outcomes.store(not_started, now)
+
+    def _started_over(self, unit: Unit, campaign: Campaign, now: float) -> Unit:
+        """Return the claimed unit, without its conversation if that is too large to resume after its park."""
+        if not starts_over(unit, campaign, now):
+            return unit
+        unit = without_conversation(unit)
+        self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
+        return unit
 
     def _launch(self, unit: Unit, queue: TicketQueue, ticket_id: str, now: float) -> AttemptOutcome | None:
         """Start the session, or first its workspace. Returns the outcome of an attempt that could not start."""

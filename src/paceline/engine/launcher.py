@@ -11,6 +11,7 @@ from paceline.core import Ticket
 from paceline.engine.hosts.host import LOCAL
 from paceline.engine.hosts.registry import HostRegistry
 from paceline.engine.leader_lease import LeaderLease
+from paceline.engine.parking_loss import RESTART_NOTE
 from paceline.engine.session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.stage_commands import port_variable
@@ -44,6 +45,8 @@ class Launcher:
 
         `note` is what the agent must know besides its task.
         """
+        if unit.result.carried.is_restarted:
+            note = note or RESTART_NOTE
         order = self._order_of(with_note(unit, note), campaign, account)
         handle = self.hosts.of_unit(unit).start(order)
         return self._session(unit, campaign, account, ticket, handle)

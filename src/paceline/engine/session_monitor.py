@@ -11,6 +11,7 @@ from paceline.engine.journal import EngineJournal
 from paceline.engine.session import LiveSession
 from paceline.engine.session_faults import SessionFaults
 from paceline.limiter.governor_driver import GovernorDriver
+from paceline.store import UnitResult
 
 STOP_SECONDS = 60.0
 """How long a supervisor may take to stop its session before it is killed: longer than the grace it gives the agent."""
@@ -111,6 +112,17 @@ class SessionMonitor:
         session.check_turn()
         if session.conversation is not None:
             session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
+
+    def count_lost(self, session: LiveSession, result: UnitResult) -> None:
+        """Count the context that the attempt has paid again."""
+        before = session.unit.result
+        estimated = result.lost_tokens_estimated - before.lost_tokens_estimated
+        for source, tokens in (
+            ("estimated", estimated),
+            ("measured", result.lost_tokens - before.lost_tokens - estimated),
+        ):
+            if tokens > 0:
+                self._metrics.lost_tokens.add(session.reported_scope, source, by=tokens)
 
     def report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""

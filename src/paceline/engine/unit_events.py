@@ -34,7 +34,10 @@ class Listeners:
 def start_event(unit: Unit, scope: str, now: float) -> Event:
     """Return the event of an attempt that begins, with the start time that is stored for its unit."""
     name = "unit.resumed" if unit.counters.parks else "unit.started"
-    return Event(name, now, scope, unit.id, {"attempt": unit.attempt_id, "session_id": unit.conversation_id})
+    fields: dict[str, object] = {"attempt": unit.attempt_id, "session_id": unit.conversation_id}
+    if unit.result.carried.is_restarted:
+        fields["restarted"] = True
+    return Event(name, now, scope, unit.id, fields)
 
 
 def pause_event(campaign: Campaign, now: float) -> Event:

@@ -12,6 +12,7 @@ import msgspec
 from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.tokens import Tokens
+from paceline.engine.parking_loss import with_context
 from paceline.engine.session import LiveSession
 from paceline.settings.prices import PriceList
 from paceline.store import Cost, UnitResult
@@ -30,7 +31,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
     started_at = session.unit.started_at or ended_at
     waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))
     model = _main_model(spent) or reader.model or session.campaign.model or before.model
-    return msgspec.structs.replace(
+    worked = msgspec.structs.replace(
         before,
         agent=session.campaign.agent,
         model=model,
@@ -44,8 +45,15 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
         ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
         end_request=None,
-        carried=Carried(conversation_tokens=conversation, left_at=ended_at, is_parked=outcome.ending == "parked"),
+        carried=Carried(
+            conversation_tokens=conversation,
+            left_at=ended_at,
+            is_parked=outcome.ending == "parked",
+            is_restarted=before.carried.is_restarted and not session.has_answered,
+            cached_at=ended_at if session.has_answered else before.carried.cached_at,
+        ),
     )
+    return with_context(worked, session, is_kept=outcome.ending != "failed" and session.conversation is not None)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ PERMISSIONS = ("read", "edit", "full")
 EXECUTORS = ("process", "openclaw")
 """What runs the sessions: processes of agent CLIs, or the gateway of OpenClaw with its sub-agents."""
 ON_DENIED = ("hold", "done")
+ON_LONG_PARK = ("resume", "restart")
 DELIVERIES = ("branch", "patch")
 MOST_ROUNDS = 20
 """An agent that has not repaired its work after so many failed checks never will, and each round costs money."""
@@ -157,4 +158,5 @@ CAMPAIGN_FIELDS: Mapping[str, Check] = {
     "hosts": _host_patterns,
     "labels": _labels,
     "patience": checks.span,
+    "on_long_park": checks.one_of(*ON_LONG_PARK),
 }

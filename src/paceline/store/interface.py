@@ -22,6 +22,7 @@ Phase = Literal["working", "checking", "delivering"]
 """What a running unit is at: its agent works, its check runs, or its change is delivered."""
 Permissions = Literal["read", "edit", "full"]
 OnDenied = Literal["hold", "done"]
+OnLongPark = Literal["resume", "restart"]
 
 
 WorkspaceKind = Literal["worktree", "copy"]
@@ -88,6 +89,8 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     """What a host must have, all of it, to run it."""
     patience: float = 1800.0
     """Seconds that a conversation waits for its host before it is given up."""
+    on_long_park: OnLongPark = "resume"
+    """Whether a unit with a large conversation starts over after a long park, in its workspace."""
     state: CampaignState = "active"
     pause_reason: str | None = None
     """Why it paused itself. None if a person paused it, or it is not paused."""

@@ -32,7 +32,11 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_at: float | None = None
     """When its last attempt ended."""
     is_parked: bool = False
-    """Whether that attempt met a spent quota window."""
+    """Whether that attempt ended for a quota window."""
+    cached_at: float | None = None
+    """When the model last answered in its conversation, so that the provider's cache had it."""
+    is_restarted: bool = False
+    """Whether the next answer begins a new conversation, because the last one was too large to resume."""
 
 
 class SessionEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,6 +96,13 @@ class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deliveries: int = 0
     """How often the delivery of this attempt has failed."""
 
+    context_tokens: int | None = None
+    """The size of its conversation: what its latest request sent, cached or not."""
+    lost_tokens: int = 0
+    """Context that was paid again after parks, because the provider's cache had forgotten it."""
+    lost_tokens_estimated: int = 0
+    """The part of it that no event has reported: the size of the conversation stands for it."""
+
     end_request: EndRequest | None = None
     """Set while a session runs that is to end at its next turn. A later attempt is not meant by it."""
 
@@ -126,5 +137,6 @@ _OF_THE_WORK = (
     "port_base",
     "session_end",
     "deliveries",
+    "context_tokens",
 )
 """The fields that say what the unit has made, and where."""

@@ -48,6 +48,9 @@ class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
     ran_seconds: float = 0.0
     waited_seconds: float = 0.0
     parked_seconds: float = 0.0
+    lost_tokens: int = 0
+    """Context that was paid again after parks."""
+    lost_tokens_estimated: int = 0
     files_changed: int | None = None
     lines_added: int | None = None
     lines_removed: int | None = None
@@ -184,6 +187,8 @@ def _with_unit(totals: WorkTotals, unit: Unit) -> WorkTotals:
         ran_seconds=totals.ran_seconds + result.ran_seconds,
         waited_seconds=totals.waited_seconds + result.waited_seconds,
         parked_seconds=totals.parked_seconds + result.parked_seconds,
+        lost_tokens=totals.lost_tokens + result.lost_tokens,
+        lost_tokens_estimated=totals.lost_tokens_estimated + result.lost_tokens_estimated,
         files_changed=_sum(totals.files_changed, result.files_changed),
         lines_added=_sum(totals.lines_added, result.lines_added),
         lines_removed=_sum(totals.lines_removed, result.lines_removed),

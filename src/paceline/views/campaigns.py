@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.store import Campaign, UnitCounts
-from paceline.store.interface import CampaignState, Delivery, OnDenied, Permissions, WorkspaceSettings
+from paceline.store.interface import CampaignState, Delivery, OnDenied, OnLongPark, Permissions, WorkspaceSettings
 from paceline.views.fleet import FleetState
 from paceline.views.quota import quota_line
 from paceline.views.throughput import Throughput
@@ -40,6 +40,7 @@ class CampaignSummary(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     labels: tuple[str, ...]
     patience: float
+    on_long_park: OnLongPark
     state: CampaignState
     pause_reason: str | None
     created_at: float

@@ -40,6 +40,9 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True):
     waited_seconds: float
     parked_seconds: float
     ran_seconds: float
+    context_tokens: int | None
+    lost_tokens: int
+    lost_tokens_estimated: int
     exit_code: int | None
     reason: str | None
 
@@ -77,6 +80,9 @@ def row_of_unit(unit: Unit) -> ResultRow:
         waited_seconds=result.waited_seconds,
         parked_seconds=result.parked_seconds,
         ran_seconds=result.ran_seconds,
+        context_tokens=result.context_tokens,
+        lost_tokens=result.lost_tokens,
+        lost_tokens_estimated=result.lost_tokens_estimated,
         exit_code=unit.exit_code,
         reason=None if unit.reason is None else printable(unit.reason),
     )

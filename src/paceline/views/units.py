@@ -120,6 +120,11 @@ class UnitView(msgspec.Struct, frozen=True, kw_only=True):
     parked_seconds: float
     """The part of `waited_seconds` that it waited for a quota window."""
     ran_seconds: float
+    context_tokens: int | None
+    """The size of its conversation, where the agent reports it."""
+    lost_tokens: int
+    """Context that was paid again after parks, with `lost_tokens_estimated` of it estimated."""
+    lost_tokens_estimated: int
 
 
 class UnitEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from paceline.agents.account import login_text, split_login
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
 from paceline.engine.journal import WHY_STATE
+from paceline.engine.parking_loss import LARGE_CONTEXT_TOKENS
 from paceline.engine.ticket_queues import split_queue_name
 from paceline.store import Campaign, Store, Unit
 from paceline.views.safe_text import printable
@@ -142,10 +143,21 @@ def _parked(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
     hint = _fresh_hint(unit, campaign)
     if leaderless is not None:
         hint = "; ".join(filter(None, (f"no engine runs, so nothing resumes by itself: {START}", hint)))
-    reason = unit.reason or "waits for its time"
+    reason = (unit.reason or "waits for its time") + (_price(unit, campaign) if unit.is_parked else "")
     where = split_login(unit.account or "")[0] or None
     code = "parked" if unit.is_parked else "backing_off"
     return _why(unit, code, reason, since=unit.ended_at, until=unit.resume_at, scope=where, hint=hint)
+
+
+def _price(unit: Unit, campaign: Campaign) -> str:
+    """Return what the park costs: the provider's cache forgets the conversation before the window reopens."""
+    result = unit.result
+    if unit.conversation_id is None or result.context_tokens is None:
+        return ""
+    before = f", after {result.lost_tokens:,} at earlier parks" if result.lost_tokens else ""
+    if campaign.on_long_park == "restart" and result.context_tokens >= LARGE_CONTEXT_TOKENS:
+        return f"; its conversation of {result.context_tokens:,} tokens is given up after an hour, and it starts over"
+    return f"; resuming it pays for about {result.context_tokens:,} tokens of context again{before}"
 
 
 def _fresh_hint(unit: Unit, campaign: Campaign) -> str | None:

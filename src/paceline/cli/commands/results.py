@@ -13,7 +13,7 @@ from paceline.cli.options import AsJson, CampaignName
 from paceline.cli.output import STATE_STYLES, one_line, print_table, say, table
 from paceline.cli.time_text import span_text
 from paceline.cli.wiring import Home, open_home
-from paceline.cli.work_text import NOTHING, UNKNOWN, cost_text
+from paceline.cli.work_text import NOTHING, UNKNOWN, cost_text, lost_text
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import InvalidInput
 from paceline.views.results import ResultRow, iter_results, iter_results_with_answers
@@ -96,9 +96,10 @@ def _print_table(home: Home, name: str) -> None:
     made = table(
         "unit", "state", "model", "turns", "tokens", "cost", "files", "checks", "worked", right=("turns", "tokens")
     )
-    shown = 0
+    shown = lost = estimated = 0
     for row in iter_results(home.store, name, MOST_SHOWN):
         shown += 1
+        lost, estimated = lost + row.lost_tokens, estimated + row.lost_tokens_estimated
         made.add_row(
             one_line(row.id, 60),
             Text(row.state, style=STATE_STYLES.get(row.state, "")),
@@ -111,6 +112,8 @@ def _print_table(home: Home, name: str) -> None:
             span_text(row.ran_seconds) if row.ran_seconds else NOTHING,
         )
     print_table(made)
+    if lost:
+        say(f"Parking: {lost_text(lost, estimated)}.", style="dim")
     total = total_units(home.store.counts()[name])
     if total > shown:
         say(f"{total - shown} more: --csv or --jsonl prints all of them.", style="dim")

@@ -5,7 +5,7 @@ from paceline.cli.output import STATE_STYLES, one_line, print_value, say
 from paceline.cli.time_text import span_text
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import open_home
-from paceline.cli.work_text import change_text, cost_text, tokens_text
+from paceline.cli.work_text import change_text, cost_text, lost_text, tokens_text
 from paceline.engine.unit_results import this_host
 from paceline.store import CheckRound
 from paceline.views.units import UnitView, phase_of, unit_view
@@ -46,11 +46,14 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
         facts += [
             ("tokens", tokens_text(view.tokens)),
             ("cost", cost_text(view.cost)),
+            ("context", "" if view.context_tokens is None else f"{view.context_tokens:,} tokens"),
             ("turns", "unknown" if view.turns is None else f"{view.turns:,}"),
         ]
     if has_worked:
         parked = f", {span_text(view.parked_seconds)} of it parked" if view.parked_seconds else ""
         facts.append(("time", f"worked {span_text(view.ran_seconds)}, waited {span_text(view.waited_seconds)}{parked}"))
+    if view.lost_tokens:
+        facts.append(("parking", lost_text(view.lost_tokens, view.lost_tokens_estimated)))
     if view.files_changed is not None:
         facts.append(("change", change_text(view.files_changed, view.lines_added, view.lines_removed)))
     where = f" (on {view.host})" if view.host not in (None, this_host()) else ""

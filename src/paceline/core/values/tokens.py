@@ -31,6 +31,11 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def sent(self) -> int:
+        """What was sent to the model, cached or not."""
+        return self.input + self.cache_read + self.cache_write
+
+    @property
     def total(self) -> int:
         """All kinds together."""
         return self.input + self.output + self.cache_read + self.cache_write

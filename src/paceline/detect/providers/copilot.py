@@ -69,7 +69,7 @@ def _usage(data: object) -> ReportedUsage:
         cache_read=cache_read,
         cache_write=cache_write,
     )
-    return ReportedUsage(by_model={text_at(data, "model") or "": tokens})
+    return ReportedUsage(by_model={text_at(data, "model") or "": tokens}, is_request=True)
 
 
 def _auth_mode(event: Event) -> AuthMode | None:

@@ -59,7 +59,7 @@ def _usage(tokens: object) -> ReportedUsage | None:
         cache_read=count_at(tokens, "cache", "read"),
         cache_write=count_at(tokens, "cache", "write"),
     )
-    return ReportedUsage(by_model={"": step})
+    return ReportedUsage(by_model={"": step}, is_request=True)
 
 
 _DENIED = re.compile(r"rejected permission to use|specified a rule which prevents you from using")

@@ -146,11 +146,15 @@ def _plausible_summary(summary: RunSummary) -> RunSummary:
     usage = summary.usage
     if usage is not None and any(tokens.total > LARGEST_COUNT for tokens in usage.by_model.values()):
         usage = None
+    requests = summary.requests
+    if requests is not None and max(requests.first.total, requests.last.total) > LARGEST_COUNT:
+        requests = None
     return msgspec.structs.replace(
         summary,
         **counts,
         **others,
         usage=usage,
+        requests=requests,
         answer=bounded_answer(summary.answer),
         session_id=_short(summary.session_id, LONGEST_ID),
         failure_text=_cut(summary.failure_text),

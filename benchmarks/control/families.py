@@ -1,0 +1,200 @@
+"""The families of providers. Each is code of its own; a seed draws the numbers.
+
+Rules and constants may be tuned on the families in `TUNED`, on seeds below `HELD_OUT`. `UNSEEN` is never tuned on: it
+is run to report only, and whoever changes a rule after seeing its figures has to replace it.
+"""
+
+from random import Random
+from typing import Protocol
+
+from benchmarks.control import levels
+from benchmarks.control.allowances import (
+    Bucket,
+    MinuteCount,
+    QuotaWindow,
+    Rate,
+    SlidingMinute,
+    SlidingWindow,
+    Window,
+    log_normal,
+    mixed_periods,
+    moving_periods,
+)
+from benchmarks.control.counts import Census, FlightCount, Lag, Leases, SessionCount, SoftCount
+from benchmarks.control.levels import Steps
+from benchmarks.control.penalties import (
+    Advice,
+    FixedAdvice,
+    HonestAdvice,
+    Lockout,
+    NoAdvice,
+    NoPenalty,
+    Penalty,
+    Slowdown,
+    WrongAdvice,
+)
+from benchmarks.control.provider import Rules
+
+HELD_OUT = 1000
+"""The first seed that is for reporting only."""
+Amounts = dict[str, float]
+"""A window's budget by meter: tokens, requests, seconds. All describe the same amount of work."""
+
+
+class Family(Protocol):
+    """A kind of provider. The scenarios ask it for parts; `chance` is what the provider itself draws from all day."""
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules: ...
+    def drift(self, rng: Random, cap: int) -> Steps: ...
+    def strangers(self, rng: Random) -> Steps: ...
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate: ...
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window: ...
+
+
+class Classic:
+    """Sessions refused at their start, a slower service after each 429, token windows, refilling buckets.
+
+    The lag is uniform or exponential, the cap jumps or walks, announced resets are right, late, early or senseless.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        mean, is_long_tailed = rng.uniform(0.5, 5.0), rng.random() < 0.5
+        penalty = Slowdown(rng.uniform(20.0, 60.0), rng.uniform(0.65, 0.85), rng.choice((0.0, 5.0)))
+        advice = FixedAdvice(rng.choice((None, 5.0, 20.0)))
+
+        def lag() -> float:
+            return min(chance.expovariate(1 / mean), 5 * mean) if is_long_tailed else chance.uniform(0.0, 2 * mean)
+
+        return Rules(SessionCount(caps, lag, strangers), penalty, advice, tuple(caps))
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.jumps_or_walk(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.visits(rng, 3, 6)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        return Bucket(per_second, per_second * 60.0, per_second * burst_seconds)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        return QuotaWindow(name, budget["tokens"], mixed_periods(rng, length, wrong))
+
+
+class CensusFamily:
+    """Sessions counted every few seconds, so that too many may be accepted and are refused mid-run; lock-outs.
+
+    Retry-After tells the rest of the lock-out, a wrong number, or nothing. The cap has a few levels that last for
+    hours. Windows are counted in requests and start with the first one; the announced reset is rounded. Rates are
+    counted per full minute.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = Census(caps, rng.uniform(2.0, 15.0), strangers)
+        penalty = Lockout(rng.uniform(8.0, 45.0), turns_too=rng.random() < 0.3, renews=rng.random() < 0.3)
+        advice: Advice = rng.choice((HonestAdvice(), NoAdvice(), WrongAdvice(chance, (1.0, 2.0, 120.0))))
+        return Rules(count, penalty, advice, tuple(caps), cap_cause=rng.choice((None, "concurrency")))
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.stairs(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.visits(rng, 4, 4)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        return MinuteCount(per_second * 60.0)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        rounding = rng.choice((1800.0, 3600.0)) if rng.random() < wrong else 60.0
+        return SlidingWindow(name, budget["requests"], length, rounding)
+
+
+class LeaseFamily:
+    """Leases that requests take and that expire after a fixed idle time; no penalty, and no refusal at a start.
+
+    Retry-After is wrong or absent, half of the providers do not name a cause. The cap follows the time of day, and a
+    stranger works on the account in shifts. Windows are counted in seconds of service, and their reset may move: at the
+    announced time one whole window later is announced, although it reopens within minutes.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = Leases(caps, rng.uniform(2.0, 12.0), strangers)
+        advice: Advice = rng.choice((NoAdvice(), WrongAdvice(chance, (None, 1.0, 60.0, 300.0))))
+        return Rules(count, NoPenalty(), advice, tuple(caps), names_rates=rng.random() < 0.5)
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.time_of_day(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.shifts(rng, 6)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        return Bucket(per_second, per_second * burst_seconds, per_second * burst_seconds)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        return QuotaWindow(name, budget["seconds"], moving_periods(rng, length, wrong), "seconds")
+
+
+class SoftFamily:
+    """A soft cap: above it, sessions are refused by chance and all get slower. The lag is log-normal.
+
+    Retry-After is honest. The cap takes small steps every few minutes. Windows are counted in tokens.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = SoftCount(caps, _log_normal_lag(rng, chance), rng.uniform(0.3, 2.0), chance)
+        count.strangers = strangers or count.strangers
+        penalty: Penalty = rng.choice((NoPenalty(), Slowdown(rng.uniform(5.0, 30.0), 0.9, 0.0)))
+        return Rules(count, penalty, HonestAdvice(), tuple(caps), cap_cause=rng.choice((None, "concurrency")))
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.random_walk(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.visits(rng, 5, 12)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        return SlidingMinute(per_second * 60.0)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        return QuotaWindow(name, budget["tokens"], mixed_periods(rng, length, wrong))
+
+
+class FlightFamily:
+    """Requests in flight with a lag of their own, refused mid-run; everything is locked for about 30 s after a 429.
+
+    No Retry-After. The cap is cut during incidents. Windows are counted in requests, and their reset is late or moves
+    by one whole window. This family is never tuned on.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = FlightCount(caps, _log_normal_lag(rng, chance), strangers)
+        penalty = Lockout(rng.uniform(25.0, 35.0), turns_too=True, renews=False)
+        return Rules(count, penalty, NoAdvice(), tuple(caps))
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.incidents(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.shifts(rng, 5)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        return SlidingMinute(per_second * 60.0)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        return QuotaWindow(name, budget["requests"], moving_periods(rng, length, wrong), "requests")
+
+
+def _log_normal_lag(rng: Random, chance: Random) -> Lag:
+    mean, sigma = rng.uniform(0.5, 4.0), rng.uniform(0.3, 1.0)
+    return lambda: log_normal(chance, mean, sigma)
+
+
+FAMILIES: dict[str, Family] = {
+    "classic": Classic(),
+    "census": CensusFamily(),
+    "leases": LeaseFamily(),
+    "soft": SoftFamily(),
+    "flights": FlightFamily(),
+}
+UNSEEN = "flights"
+TUNED = tuple(name for name in FAMILIES if name != UNSEEN)

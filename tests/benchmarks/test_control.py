@@ -1,0 +1,95 @@
+"""The simulated days of the control benchmark are repeatable, fair to the oracle and closed to all other policies."""
+
+import pytest
+from benchmarks.control.answers import Refusal, Size
+from benchmarks.control.counts import Census, FlightCount, Leases
+from benchmarks.control.families import FAMILIES, TUNED, UNSEEN
+from benchmarks.control.levels import still
+from benchmarks.control.oracle import Oracle
+from benchmarks.control.run import ORACLE, POLICIES, Task, simulate
+from benchmarks.control.scenarios import SCENARIOS, day_of
+
+HALF_AN_HOUR = 1800.0
+CELLS = [(family, scenario) for family in FAMILIES for scenario in SCENARIOS]
+OPUS = "opus-4-6"
+
+
+def test_the_unseen_family_is_none_of_the_tuned_ones() -> None:
+    assert UNSEEN not in TUNED
+    assert {*TUNED, UNSEEN} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_seeded_day_is_the_same_each_time(family: str) -> None:
+    task = Task(family, "everything", 7, "AIMD")
+
+    assert simulate(task, until=HALF_AN_HOUR) == simulate(task, until=HALF_AN_HOUR)
+
+
+@pytest.mark.parametrize(("family", "scenario"), CELLS)
+def test_the_oracle_is_refused_by_chance_only(family: str, scenario: str) -> None:
+    figures = simulate(Task(family, scenario, 3, ORACLE), until=HALF_AN_HOUR)
+
+    assert figures.runs > 20
+    assert figures.refused_per_1000 <= 5.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_policy_but_the_oracle_gets_hold_of_the_provider(family: str) -> None:
+    day = day_of(family, "everything", 5)
+    policies = [make(day.starting_caps, None, 5) for make in POLICIES.values()]
+
+    assert all(day.provider not in vars(policy).values() for policy in policies)
+    assert day.provider in vars(Oracle(day.provider)).values()
+
+
+def test_a_census_accepts_a_burst_beyond_the_cap_and_refuses_its_youngest_mid_run() -> None:
+    count = Census({OPUS: still(2)}, every=10.0)
+
+    accepted = [count.start(name, OPUS, 1.0) for name in "abc"]
+    turns = [count.turn(name, OPUS, 11.0) for name in "abc"]
+
+    assert (accepted, turns) == ([True, True, True], [True, True, False])
+
+
+def test_a_lease_outlives_its_session_by_the_idle_time() -> None:
+    count = Leases({OPUS: still(1)}, idle_seconds=5.0)
+    count.turn("a", OPUS, 0.0)
+    count.turn_over("a", OPUS, 10.0)
+    count.release("a", OPUS, 10.0)
+
+    assert [count.can_turn("b", OPUS, now) for now in (14.9, 15.0)] == [False, True]
+
+
+def test_a_request_in_flight_may_not_fit_after_the_last_one_of_its_session() -> None:
+    count = FlightCount({OPUS: still(1)}, lag=lambda: 2.0)
+    count.turn("a", OPUS, 0.0)
+    count.turn_over("a", OPUS, 10.0)
+
+    assert [count.can_turn("a", OPUS, now) for now in (10.0, 12.0)] == [False, True]
+
+
+def test_a_moved_reset_is_announced_one_window_later_although_it_reopens_within_minutes() -> None:
+    """Find a moving period of the unseen family and refuse a turn on both sides of its announced end."""
+    window = next(
+        quota
+        for seed in range(20)
+        for quota in day_of(UNSEEN, "late", seed).provider.rules.windows
+        if quota.reopenings()[0] > (quota.announced(0.0) or 0.0)
+    )
+    announced = window.announced(0.0)
+    assert announced is not None
+    window.used = window.budget
+
+    assert window.announced(announced) == announced + 5 * 3600.0
+    assert not window.is_open(announced)
+    assert window.is_open(announced + 1500.0)
+
+
+def test_a_start_says_nothing_where_only_requests_are_counted() -> None:
+    provider = day_of("leases", "steady", 1).provider
+    starts = [provider.start(f"s{number}", OPUS, 0.0) for number in range(100)]
+    turns = [provider.turn(f"s{number}", OPUS, Size(100.0, 10.0), 0.0) for number in range(100)]
+
+    assert starts == [None] * 100
+    assert sum(isinstance(turn, Refusal) for turn in turns) == 100 - 24
