@@ -71,7 +71,8 @@ def condition_text(row: ScopeCapacity, now: float) -> str:
         if window.state != "open":
             reset = f", reset {relative(window.resets_at - now)}" if window.resets_at is not None else ""
             probe = f", tried {relative(window.probe_at - now)}" if window.probe_at is not None else ""
-            parts.append(f"{window.name} window {window.state}{reset}{probe}")
+            late = f", was to reset {relative(window.missed_at - now)}" if window.missed_at is not None else ""
+            parts.append(f"{window.name} window {window.state}{late}{reset}{probe}")
         elif window.used_ratio is not None:
             parts.append(f"{window.name} window {window.used_ratio:.0%} used")
         elif window.estimated_ratio is not None:

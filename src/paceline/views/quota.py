@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
+from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.values.scopes import canonical_scope, path_scopes
 from paceline.errors import InvalidInput
 from paceline.store import Campaign
@@ -34,6 +35,7 @@ class ScopeWindow(msgspec.Struct, frozen=True, kw_only=True):
     holds_seconds: float | None
     expected_reset: float | None
     length: float | None
+    missed_at: float | None = None
 
 
 def scope_windows(statuses: Iterable[ScopeStatus]) -> list[ScopeWindow]:
@@ -77,9 +79,14 @@ def _path(account_scope: str, model: str | None) -> tuple[str, ...]:
 
 def _reopens_at(closed: list[WindowStatus], now: float) -> float | None:
     """Return when the last of the windows is believed to open, or None where that is unknown for one of them."""
-    times = [window.probe_at if window.resets_at is None else window.resets_at for window in closed]
+    times = [window.resets_at if _is_planned_with(window) else window.probe_at for window in closed]
     known = [max(at, now) for at in times if at is not None]
     return max(known) if len(known) == len(closed) else None
+
+
+def _is_planned_with(window: WindowStatus) -> bool:
+    """Return whether the stated reset counts, and not the next look: one that moved after it was missed is in doubt."""
+    return window.resets_at is not None and (window.missed_at is None or window.confidence >= TRUSTED_CONFIDENCE)
 
 
 def _clock_time(at: float, now: float, zone: ZoneInfo) -> str:

@@ -63,9 +63,11 @@ function resetText(window) {
   if (window.resets_at === null)
     return probe === null ? "reset unknown" : `reset unknown, next canary in ${countdown(probe - now())}`;
   const left = window.resets_at - now();
+  const missed = window.missed_at ?? null;
+  const late = missed === null || missed === window.resets_at ? "" : `did not reset ${clockTime(missed)}; `;
   const when =
     left > 0
-      ? `resets ${clockTime(window.resets_at)}, in ${countdown(left)}`
+      ? `${late}resets ${clockTime(window.resets_at)}, in ${countdown(left)}`
       : `reset was due ${clockTime(window.resets_at)}`;
   const isApart = probe !== null && Math.abs(probe - window.resets_at) > 60;
   return isApart ? `${when}; next canary in ${countdown(probe - now())}` : when;

@@ -218,6 +218,8 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
             line.append(" a canary tries it", style="bold cyan")
         case "wave":
             line.append(" reopens in a wave", style="cyan")
+    if window.missed_at is not None:
+        line.append(f" did not reset {clock(window.missed_at, now, zone)},")
     if window.resets_at is not None:
         line.append(f" resets {clock(window.resets_at, now, zone)} in {countdown(window.resets_at - now)}")
     if window.state == "closed" and window.probe_at not in (None, window.resets_at):

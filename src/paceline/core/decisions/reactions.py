@@ -161,8 +161,8 @@ def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveS
     elif scope.live > 1 and is_contradicted(quota.open_reports, window, signal, now):
         _doubt_closing(ledger, scope, window, signal, slot)
     else:
-        window.on_spent(scope.use(now), resets_at, signal.confidence, now)
-        window.close(resets_at, signal.source, signal.confidence, now)
+        is_explained = window.on_spent(scope.use(now), resets_at, signal.confidence, now)
+        window.close(resets_at, signal.source, signal.confidence, now, is_explained=is_explained)
         _emit_closed(ledger, scope, window)
     scope.refresh()
     ledger.schedule(scope)

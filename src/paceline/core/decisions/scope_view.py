@@ -77,6 +77,7 @@ def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
         holds_seconds=None if size is None else size.seconds,
         expected_reset=window.expected_reset,
         length=window.length,
+        missed_at=window.reopening.missed_at,
     )
 
 

@@ -191,6 +191,9 @@ def _describe(held: WindowHold, scope: ScopeView, now: float) -> str:
         return f"{what} reopens in a wave"
     if window.state == "probing":
         return f"{what} is being probed by {window.canary}"
+    late = window.reopening.describe(now)
+    if late is not None:
+        return f"{what} {late}"
     return f"{what} is spent" if window.resets_at is not None else f"{what} is spent, and its reset is unknown"
 
 

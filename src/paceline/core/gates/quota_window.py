@@ -8,6 +8,15 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from paceline.core.gates.reopening_belief import (
+    CONTRADICTED_PROBE_SECONDS,
+    DOUBTFUL_PROBE_SECONDS,
+    EARLY_PROBE_SECONDS,
+    READ_PROBE_SECONDS,
+    RESET_WOBBLE_SECONDS,
+    Reopening,
+    plausible_confidence,
+)
 from paceline.core.gates.reopening_wave import LULL_SECONDS, gap_after, is_wave_over
 from paceline.core.gates.window_budget import UsagePlan
 from paceline.core.gates.window_usage import Period
@@ -15,46 +24,25 @@ from paceline.core.state.usage_meter import Use
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import Ticket
 
-UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
-"""Waits between probes where no reset is known: soon at first, then hourly, because each probe costs a refusal."""
-EARLY_PROBE_SECONDS = 2700.0
-"""The first probe before a believed reset: text that states one is wrong often enough, and 45 min cost few probes."""
-READ_PROBE_SECONDS = 7200.0
-"""The same where readings of the window came with the reset: those are seldom wrong."""
-CONTRADICTED_PROBE_SECONDS = 90.0
-"""The same where the closing contradicts what was just reported: minutes are lost where it is wrong, a start else."""
 CONTRADICTED_CONFIDENCE = 0.5
-"""How far such a closing is trusted: as likely right as wrong."""
-DOUBTFUL_PROBE_SECONDS = 300.0
-"""The same where the reset is implausible: it is probed as if it were unknown."""
-LATE_PROBE_SECONDS = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
-"""Waits between probes after a reset that has passed: most are stated in whole seconds or minutes, few are off by
-an hour."""
-LONG_PAST_SECONDS = 1800.0
-"""A reset that lies so far in the past when it is stated is treated as unknown."""
+"""How far a closing is trusted that contradicts what was just reported: as likely right as wrong."""
+MOVED_CONFIDENCE = 0.4
+"""How far a reset is trusted that moved although nothing was used: a late reopening is likelier for an hour."""
 TRUSTED_CONFIDENCE = 0.5
 """From here on a belief is more likely right than wrong, and is planned with."""
-UNTRUSTED_CONFIDENCE = 0.2
-"""The most that an implausible reset is trusted, whatever its source claims."""
-LONGEST_LENGTH_SECONDS = 32 * 86400.0
-"""The longest period of a window with an unknown name: a month, and a day for time zones."""
-LENGTH_SLACK = 1.1
-"""A reset may lie a tenth beyond the length of its window: some providers round up."""
-MOST_DOUBLINGS = 12
-"""Where the doubling of early probes stops: 4096 times 45 min is beyond any window."""
 CANARY_SECONDS = 900.0
 """A canary without an answer for this long is joined by another: its turn may be long, or it may hang."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
 """Lengths of periods by the names of windows, as providers define them."""
 
-RESET_WOBBLE_SECONDS = 300.0
-"""Resets that are stated in seconds from now differ a little from one reading to the next."""
 FRESH_DROP_RATIO = 0.05
 """A reading that is lower by more than this belongs to a new period: within one, use only grows."""
 NEW_COST_SHARE = 0.2
 """Weight of the latest reading in the cost of a start: five readings smooth out single large runs."""
 
+NEARLY_SPENT_RATIO = 0.9
+"""From this reading on a closing is no surprise: one long turn uses a tenth of a window."""
 ESTIMATED_PLAN = 0.9
 """Where the use is estimated, the plan ends this far into the period.
 
@@ -77,8 +65,7 @@ class Window(RelativeTimes):
     seen_at: float | None = None
     probe_at: float | None = None
     refusals: int = 0
-    late_refusals: int = 0
-    """Refusals since the believed reset has passed."""
+    reopening: Reopening = msgspec.field(default_factory=Reopening)
     canary: str | None = None
     probed_since: float | None = None
     wave_started: int = 0
@@ -96,71 +83,77 @@ class Window(RelativeTimes):
     period: Period = msgspec.field(default_factory=Period)
 
     def close(
-        self, resets_at: float | None, source: str | None, confidence: float, now: float, *, in_doubt: bool = False
+        self,
+        resets_at: float | None,
+        source: str | None,
+        confidence: float,
+        now: float,
+        *,
+        in_doubt: bool = False,
+        is_explained: bool = True,
     ) -> None:
         """Close the window after a refusal. Many sessions that meet the same closing are one refusal.
 
-        In doubt a canary looks again soon, and it is no refusal yet.
+        In doubt a canary looks again soon, and it is no refusal yet. A period that was hardly used is not spent: its
+        reset is late.
         """
         if self.state in ("open", "wave") or self.is_contradicted:
-            self.refusals = self.late_refusals = 0
+            self.refusals = 0
+            is_late = not is_explained and not self.reopening.states(resets_at)
+            self.reopening = Reopening.late(self.period.opened_at or now) if is_late else Reopening()
+            if self.resets_at is not None and self.resets_at > now:
+                self.reopening.on_stated(self.resets_at, now)
         is_first = self.state != "closed" or self.is_contradicted
         self.is_contradicted = in_doubt
+        if is_first:
+            self.probe_at = None
         if is_first and not in_doubt:
             self.refusals += 1
-            self.late_refusals += self.resets_at is not None and self.resets_at <= now
+            is_stated = self.confidence >= TRUSTED_CONFIDENCE
+            self.reopening.on_refused(self.resets_at if is_stated else self._end_of_period, now)
         self.state, self.canary, self.probed_since = "closed", None, None
         self.believe(resets_at, source, confidence, now)
 
     def believe(self, resets_at: float | None, source: str | None, confidence: float, now: float) -> None:
-        """Take over news of the reset. Structured evidence outranks parsed text about the same window."""
-        if not self._outranks(source, now):
-            if resets_at is not None and resets_at > now:
-                self.late_refusals = 0
+        """Take over news of the reset. Structured evidence outranks parsed text about the same window.
+
+        Whatever outranks it, a stated reset is probed. A refusal that states none changes no belief.
+        """
+        self.reopening.on_stated(resets_at, now)
+        is_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
+        if not (is_ahead and (resets_at is None or self._outranks(source))):
             self.resets_at, self.source, self.seen_at = resets_at, source, now
             self.confidence = self._plausible(resets_at, confidence, now)
+            if self.reopening.is_in_doubt:
+                self.confidence = min(self.confidence, MOVED_CONFIDENCE)
         if self.state == "closed":
-            self.probe_at = self._next_probe(now)
+            look_at = self._next_look(now)
+            keeps = self.probe_at is not None and self.reopening.missed_at is not None
+            self.probe_at = min(self.probe_at or look_at, look_at) if keeps else look_at
 
-    def _outranks(self, source: str | None, now: float) -> bool:
+    def _outranks(self, source: str | None) -> bool:
         """Return whether the present belief is better than news from `source`."""
-        still_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
-        return still_ahead and self.source in STRUCTURED_SOURCES and source not in STRUCTURED_SOURCES
+        return self.source in STRUCTURED_SOURCES and source not in STRUCTURED_SOURCES
 
     def _plausible(self, resets_at: float | None, confidence: float, now: float) -> float:
         """Return how far to trust a reset: an implausible one is kept as it is, with little trust."""
-        if resets_at is None:
-            return 0.0
-        longest = LENGTH_SECONDS.get(self.name, LONGEST_LENGTH_SECONDS)
-        if resets_at <= now or resets_at > now + longest * LENGTH_SLACK:
-            return min(confidence, UNTRUSTED_CONFIDENCE)
-        return confidence
+        return plausible_confidence(resets_at, confidence, LENGTH_SECONDS.get(self.name), now)
 
-    def _next_probe(self, now: float) -> float:
-        """Return when to probe next: at the believed reset, or earlier, because beliefs are often wrong."""
+    def _next_look(self, now: float) -> float:
+        """Return when to look next: at the believed reset, or earlier, because beliefs are often wrong."""
         if self.is_contradicted:
             return now + CONTRADICTED_PROBE_SECONDS
-        tried = self.refusals - 1
-        if self.resets_at is None or self.resets_at < now - LONG_PAST_SECONDS:
-            return self._or_end_of_period(now, now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)])
-        if self.resets_at <= now:
-            return now + LATE_PROBE_SECONDS[min(max(0, self.late_refusals - 1), len(LATE_PROBE_SECONDS) - 1)]
-        probe_at = min(self.resets_at, now + self._early_probe_seconds * float(2 ** min(tried, MOST_DOUBLINGS)))
-        return probe_at if self.confidence >= TRUSTED_CONFIDENCE else self._or_end_of_period(now, probe_at)
-
-    def _or_end_of_period(self, now: float, probe_at: float) -> float:
-        """Return the probe time, but no later than the end of the period as counted from its opening."""
-        opened_at, length = self.period.opened_at, self.length
-        if opened_at is None or length is None or opened_at + length <= now:
-            return probe_at
-        return min(probe_at, max(opened_at + length, now + DOUBTFUL_PROBE_SECONDS))
+        early = EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
+        if self.confidence < TRUSTED_CONFIDENCE:
+            early = DOUBTFUL_PROBE_SECONDS
+        return self.reopening.next_look(self.refusals - 1, early, self._end_of_period, now)
 
     @property
-    def _early_probe_seconds(self) -> float:
-        """How long to trust the believed reset before the first probe."""
-        if self.confidence < TRUSTED_CONFIDENCE:
-            return DOUBTFUL_PROBE_SECONDS
-        return EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
+    def _end_of_period(self) -> float | None:
+        """The end of the period as counted from its opening, where no stated reset is trusted."""
+        if self.period.opened_at is None or self.length is None or self.confidence >= TRUSTED_CONFIDENCE:
+            return None
+        return self.period.opened_at + self.length
 
     def blocks(self, ticket: Ticket, now: float) -> bool:
         """Return whether the ticket must wait. A canary session's own runs may pass: they are the probe."""
@@ -202,7 +195,7 @@ class Window(RelativeTimes):
         """Reopen in a wave: the provider has accepted the canary."""
         self.state, self.canary, self.is_contradicted = "wave", None, False
         self.resets_at = self.probe_at = self.probed_since = None
-        self.refusals = 0
+        self.refusals, self.reopening = 0, self.reopening.after_success()
         self.wave_started, self.wave_next_at = 0, now
 
     def on_canary_lost(self, now: float) -> None:
@@ -232,7 +225,7 @@ class Window(RelativeTimes):
     def shift(self, seconds: float) -> None:
         """Shift with the clock. A reset is a point on the calendar and stays; a probe before it is a wait from now."""
         super().shift(seconds)
-        if self.probe_at is not None and self.probe_at != self.resets_at:
+        if self.probe_at is not None and self.probe_at not in (self.resets_at, *self.reopening.stated):
             self.probe_at -= seconds
         if self.plan_from is not None:
             self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
@@ -246,11 +239,19 @@ class Window(RelativeTimes):
 
     # -- how much is used --------------------------------------------------------------------
 
-    def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> None:
-        """Learn the size of the window from a refusal, before it closes the window: the use since its opening."""
-        if self.state in ("open", "wave"):
-            is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
-            self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)
+    def on_spent(self, use: Use, resets_at: float | None, confidence: float, now: float) -> bool:
+        """Learn the size of the window from a refusal, before it closes the window: the use since its opening.
+
+        Returns False where that use is too small to have spent a period. Then it teaches nothing.
+        """
+        if self.state not in ("open", "wave"):
+            return True
+        is_reported = self.is_read and self.used_ratio is not None and self.used_ratio >= NEARLY_SPENT_RATIO
+        if not is_reported and self.period.is_hardly_used(use, now):
+            return False
+        is_trusted = self._plausible(resets_at, confidence, now) >= TRUSTED_CONFIDENCE
+        self.period.on_closed(use, resets_at if is_trusted else None, LENGTH_SECONDS.get(self.name), now)
+        return True
 
     def begin_period(self, use: Use, now: float) -> None:
         """Begin a period. Readings of the period before do not count any more."""

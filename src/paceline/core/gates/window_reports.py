@@ -5,10 +5,11 @@ Some CLIs call every 429 of a login a spent window, also one for too many at onc
 
 from paceline.core.gates.quota_window import (
     CONTRADICTED_CONFIDENCE,
+    NEARLY_SPENT_RATIO,
     STRUCTURED_SOURCES,
-    UNTRUSTED_CONFIDENCE,
     Window,
 )
+from paceline.core.gates.reopening_belief import UNTRUSTED_CONFIDENCE
 from paceline.core.signals import QuotaClosed
 
 MOST_REPORTS = 16
@@ -16,8 +17,6 @@ MOST_REPORTS = 16
 CONTRADICTION_SECONDS = 60.0
 """A window that was reported open so shortly before it "closes", while several ran, may still be open. A minute is
 about one turn."""
-NEARLY_SPENT_RATIO = 0.9
-"""From this reading on a closing is no contradiction: one long turn uses a tenth of a window."""
 
 
 def note_open(reports: dict[str, float], window: str, now: float) -> None:

@@ -26,6 +26,12 @@ AGREE_WITHIN = 0.8
 """Two periods agree where the smaller is at least this share of the larger: work varies by about a fifth."""
 WHOLE_WITHIN = 0.1
 """A period whose stated reset is this close to one length after its opening was seen from the beginning."""
+HARDLY_USED_SHARE = 0.05
+"""Less than this share of what a period held cannot have spent one, however much the work varies."""
+HARDLY_USED_SECONDS = 120.0
+"""The same in seconds of sessions, where no size is known: the smallest plans last longer than two minutes of one."""
+LATE_SECONDS = 3600.0
+"""So long after an opening a closing is no late reset any more: somebody else has spent the period."""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -66,6 +72,15 @@ class Period(RelativeTimes):
         if is_whole and used.seconds > 0:
             self._learn(Spent(now, used, usual_length if length is None else length))
         self.is_seen = False
+
+    def is_hardly_used(self, use: Use, now: float) -> bool:
+        """Return whether so little was used since an opening that was seen that it cannot have spent the period."""
+        if not self.is_seen or self.opened_at is None or now - self.opened_at > LATE_SECONDS:
+            return False
+        used, size = use.since(self.at_opening), self.size(now)
+        if size is None:
+            return used.seconds < HARDLY_USED_SECONDS
+        return used.share_of(size) < HARDLY_USED_SHARE
 
     def _learn(self, spent: Spent) -> None:
         self.spent = (*self.spent, spent)[-KEPT_SPENT:]

@@ -9,6 +9,7 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     `used_ratio` is what the provider reported for this period. Where periods were seen from opening to closing,
     `estimated_ratio` is the use by that measure, and `holds_seconds` how many seconds of sessions one held.
     `expected_reset` and `length` are when this period ends and how long periods are, as stated or as seen.
+    `missed_at` is a reset that has passed while the window still refused.
     """
 
     name: str
@@ -23,6 +24,7 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
     holds_seconds: float | None
     expected_reset: float | None
     length: float | None
+    missed_at: float | None = None
 
     @property
     def best_ratio(self) -> float | None:
