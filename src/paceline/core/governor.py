@@ -25,6 +25,7 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.restoration import lose_canaries, restore_ledger, without_slots
 from paceline.core.state.scope import Scope
 from paceline.core.state.snapshot import Snapshot, take_snapshot
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.values.status import ScopeStatus
@@ -49,7 +50,7 @@ class Governor:
             ledger.now = now
         else:
             move_to(ledger, now)
-        if ticket.since is not None or ticket.tokens is not None:
+        if ticket.since is not None or ticket.tokens is not None or ticket.weight is not None:
             check_ticket(ticket)
         lane = ledger.lanes.by_key.get(
             (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
@@ -224,6 +225,10 @@ class Governor:
     def ruling_limit(self, scope: str) -> tuple[str, bool] | None:
         """Return the entry that the scope's configured limit comes from, and whether it was set live."""
         return self.ledger.scopes.limits.ruling_entry(canonical_scope(scope))
+
+    def set_rate(self, scope: str, rate: Rate | None, *, now: float) -> None:
+        """Set the runs and tokens per minute of a scope or pattern live. None returns to the rate of the settings."""
+        commands.set_scope_rate(self.ledger, scope, rate, now)
 
     def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
         """Set how long a released slot still counts. Slots that already cool keep their cooldown."""

@@ -4,6 +4,7 @@ Between calls one invariant holds: no waiting ticket could enter. So a newcomer 
 could be granted, and there is no way around the queue.
 """
 
+from paceline.core.state.fairness import Group
 from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.queue import queue_key
@@ -11,7 +12,7 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket, lane_key
 
-Rank = tuple[float, int, float, int]
+Rank = tuple[float, int, float, int, int, float, int]
 
 
 def blocker(ledger: Ledger, lane: Lane, ticket: Ticket) -> Scope | None:
@@ -56,12 +57,7 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
     ledger.seq += 1
     waiter = Waiter(queue_key(ticket.since, now, ledger.settings.ageing), ledger.seq, ticket, lane, now)
     ledger.waiters[ticket.id] = waiter
-    group = lane.group
-    if lane.weight != group.weight:
-        group.reweigh(lane.weight, now)
-    if group.waiting == 0 and refusing is not None:
-        ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), now)
-    group.waiting += 1
+    _count_waiter(ledger, lane.group, lane.weight if ticket.weight is None else ticket.weight, refusing)
     for scope in lane.scopes:
         scope.waiting += 1
         if ticket.spread:
@@ -76,6 +72,17 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
     return waiter
 
 
+def _count_waiter(ledger: Ledger, part: Group, weight: float, refusing: Scope | None) -> None:
+    """Count one more who waits, for a group and the whole that it is a part of. The weight is that of the whole."""
+    now, whole = ledger.now, part.widest
+    if weight != whole.weight:
+        whole.reweigh(weight, now)
+    for group in (part,) if part is whole else (whole, part):
+        if group.waiting == 0 and refusing is not None:
+            ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), now)
+        group.waiting += 1
+
+
 def add_spread_waiters(scope: Scope, count: int) -> None:
     """Count `spread` waiters: while there are any, the plan of a window must be kept up to date."""
     scope.spread_waiters += count
@@ -88,6 +95,8 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
     del ledger.waiters[waiter.ticket.id]
     was_head = lane.remove(waiter)
     lane.group.waiting -= 1
+    if lane.group.whole is not None:
+        lane.group.whole.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
         if waiter.ticket.spread:
@@ -184,8 +193,12 @@ def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane
 
 
 def _rank(ledger: Ledger, lane: Lane) -> Rank:
-    head = lane.head
-    return (lane.group.value(ledger.shares.mean_slot, ledger.now), lane.group.index, head.key, head.seq)
+    head, group, whole = lane.head, lane.group, lane.group.whole
+    mean, now = ledger.shares.mean_slot, ledger.now
+    if whole is None:
+        return (group.value(mean, now), group.index, 0.0, 0, 0, head.key, head.seq)
+    first = (whole.value(mean, now), whole.index)
+    return (*first, group.value(mean, now), group.index, lane.order, head.key, head.seq)
 
 
 def _admit(ledger: Ledger, waiter: Waiter) -> None:
@@ -197,8 +210,13 @@ def _admit(ledger: Ledger, waiter: Waiter) -> None:
 
 
 def _mark_passed_over(ledger: Ledger, head: Waiter, refusing: Scope) -> None:
-    """Start the patience of a ticket whose turn has come, but which lacks room in another scope."""
-    if head.passed_since is None and refusing.gates.refusal(head.ticket, refusing, ledger.now) is None:
+    """Start the patience of a ticket whose turn has come, but which lacks room in another scope.
+
+    The limit of a client's key makes nobody else wait, so no place is kept for a ticket that waits for its key.
+    """
+    if head.passed_since is not None or refusing.is_key:
+        return
+    if refusing.gates.refusal(head.ticket, refusing, ledger.now) is None:
         head.passed_since = ledger.now
         due = ledger.now + ledger.settings.ageing
         ledger.next_due = min(ledger.next_due, due)
@@ -255,4 +273,8 @@ def _has_room_for_claim(ledger: Ledger, scope: Scope, older_claims: int, waiter:
 
 
 def _is_behind_gate(waiter: Waiter, now: float) -> bool:
-    return any(scope.gates.refusal(waiter.ticket, scope, now) is not None for scope in waiter.lane.scopes)
+    """Return whether a gate keeps the waiter out, or the limit of its own key does."""
+    scopes = waiter.lane.scopes
+    if any(scope.gates.refusal(waiter.ticket, scope, now) is not None for scope in scopes):
+        return True
+    return any(scope.is_key and scope.used >= scope.cap for scope in scopes)

@@ -10,9 +10,11 @@ from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.login_doubt import LoginDoubt
+from paceline.core.gates.rate_limit import RateLimit
 from paceline.core.gates.start_spacing import StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
+from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
 from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 
@@ -75,6 +77,34 @@ def _apply_limits(ledger: Ledger, pattern: ScopePattern) -> None:
         ledger.schedule(scope)
         if scope.effective != previous:
             ledger.emit("scope.limit_set", scope.name, limit=scope.effective, previous=previous)
+    admit_ready(ledger, touched)
+
+
+def set_scope_rate(ledger: Ledger, scope: str, rate: Rate | None, now: float) -> None:
+    """Set the rate of a scope or pattern live; None returns to that of the settings. The last minute still counts."""
+    pattern = ScopePattern(scope)
+    checked = None if rate is None else check_rate(rate, "rate")
+    move_to(ledger, now)
+    if checked is None:
+        ledger.scopes.rates.reset_live(pattern.text)
+    else:
+        ledger.scopes.rates.set_live(pattern.text, checked)
+    ledger.lanes.forget_empty()
+    touched = [state for state in ledger.scopes.by_name.values() if _governs(pattern, state.name)]
+    if pattern.is_exact and not touched:
+        touched = [ledger.scope(pattern.text)]
+    for state in touched:
+        found = ledger.scopes.rates.lookup(state.name)
+        present = state.gates.get(RateLimit)
+        if found is None:
+            state.drop_gate(RateLimit)
+        elif present is None:
+            state.put_gate(RateLimit(found[1]))
+        else:
+            present.rate = found[1]
+            state.refresh()
+        ledger.lift_blocked(state)
+        ledger.schedule(state)
     admit_ready(ledger, touched)
 
 

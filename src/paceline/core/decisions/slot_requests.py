@@ -52,7 +52,7 @@ def _check_unused(ledger: Ledger, ticket: Ticket) -> None:
 def try_request(ledger: Ledger, ticket: Ticket, now: float) -> Verdict:
     """Grant the ticket now, or return why not. The ticket does not wait."""
     move_to(ledger, now)
-    if ticket.since is not None or ticket.tokens is not None:
+    if ticket.since is not None or ticket.tokens is not None or ticket.weight is not None:
         check_ticket(ticket)
     lane = ledger.lanes.lane(ticket, ledger.now)
     if ticket.id in ledger.slots or ticket.id in ledger.waiters:

@@ -95,6 +95,7 @@ class Lane:
         "is_plain",
         "is_spread",
         "names",
+        "order",
         "parent",
         "scopes",
         "size",
@@ -112,7 +113,9 @@ class Lane:
         self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
         self.names = tuple(scope.name for scope in scopes)
         self.group = group
-        self.weight = weight  # of its tickets; the priority of the group is that of its latest waiter
+        self.weight = weight  # of its tickets; the weight of the group is that of its latest waiter
+        self.order = 0
+        """Smaller ones of a group go first, whatever their keys. It is set for tickets of a client's key."""
         self.parent = parent
         self.is_spread = is_spread
         self.is_plain = parent is None and not is_spread  # its tickets may skip gates that are not active

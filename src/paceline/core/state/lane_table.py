@@ -49,14 +49,14 @@ class LaneTable:
         if not names:
             raise InvalidScope("a ticket must name at least one scope")
         self._scopes.with_models(names)
-        return self._make(key, now)
+        return self._make(key, ticket.weight, now)
 
     def accepted_lane(self, ticket: Ticket, now: float) -> Lane:
         """Return the lane of a ticket that was checked when it came in."""
         key = (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
-        return self.by_key.get(key) or self._make(key, now)
+        return self.by_key.get(key) or self._make(key, ticket.weight, now)
 
-    def _make(self, key: TableKey, now: float) -> Lane:
+    def _make(self, key: TableKey, own_weight: float | None, now: float) -> Lane:
         scopes, group_name, priority, parent, spread = key
         if parent is not None and parent not in self._slots:  # no such session now: its runs stand alone
             key = (scopes, group_name, priority, _absent(parent), spread)
@@ -65,10 +65,12 @@ class LaneTable:
         names = self._names(scopes)
         self._tidy(now)
         session = self._slots.get(parent) if parent is not None else None
-        weight = weight_of(priority)
+        weight = weight_of(priority) if own_weight is None else own_weight
         group = self._shares.group(group_name or priority, weight, now)
         states = tuple(self._scopes.scope(name, now) for name in names)
         lane = Lane(states, group, weight, session, is_spread=spread)
+        if group.whole is not None:
+            lane.order = -priority
         for scope in lane.scopes:
             scope.lane_count += 1
         if session is not None:
@@ -108,7 +110,7 @@ class LaneTable:
         self._scopes.forget_idle(now)
         self._watches.keep_only(self._scopes.by_name.values())
         lanes = [*self.by_key.values(), *(slot.lane for slot in self._slots.values())]
-        self._shares.keep_only({lane.group for lane in lanes})
+        self._shares.keep_only({group for lane in lanes for group in (lane.group, lane.group.widest)})
         self._tidy_at = max(TIDY_AT_LEAST, 2 * self._size())
 
     def _size(self) -> int:

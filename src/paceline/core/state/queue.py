@@ -11,7 +11,8 @@ from paceline.core.state.fairness import Group
 from paceline.core.state.lane import Lane
 from paceline.core.state.scope import Scope
 
-WatchEntry = tuple[float, int, Lane]
+WatchEntry = tuple[int, float, int, Lane]
+"""The order of the lane, then the key and the number of its head. Numbers differ, so lanes are never compared."""
 
 
 class WatchTable:
@@ -42,12 +43,12 @@ class WatchTable:
             groups = self._heaps[scope] = {}
         heap = groups.get(lane.group)
         if heap is None:
-            groups[lane.group] = [(head.key, head.seq, lane)]
+            groups[lane.group] = [(lane.order, head.key, head.seq, lane)]
             self._refresh(scope)
-        elif heap[0][2] is lane:  # its last head has just entered
-            heapreplace(heap, (head.key, head.seq, lane))
+        elif heap[0][3] is lane:  # its last head has just entered
+            heapreplace(heap, (lane.order, head.key, head.seq, lane))
         else:
-            heappush(heap, (head.key, head.seq, lane))
+            heappush(heap, (lane.order, head.key, head.seq, lane))
 
     def stop(self, lane: Lane) -> None:
         """Let the lane watch no scope."""
@@ -85,7 +86,7 @@ class WatchTable:
         groups = self._heaps[scope]
         heap = groups[group]
         while heap:
-            _, seq, lane = heap[0]
+            _, _, seq, lane = heap[0]
             if lane.watching is scope and lane.size and lane.head.seq == seq:
                 return lane
             heappop(heap)
@@ -108,7 +109,7 @@ class WatchTable:
         """Keep the order when the clock is set back."""
         for groups in self._heaps.values():
             for heap in groups.values():
-                heap[:] = [(key - seconds, seq, lane) for key, seq, lane in heap]
+                heap[:] = [(order, key - seconds, seq, lane) for order, key, seq, lane in heap]
 
     def _refresh(self, scope: Scope) -> None:
         scope.is_watched = scope in self._heaps or scope in self.run_lanes

@@ -26,7 +26,7 @@ def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Led
     if snapshot.version > VERSION:
         raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
     snapshot = with_moved_scopes(snapshot, (settings or snapshot.settings).moved_scopes)
-    live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes)
+    live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes, snapshot.rates)
     ledger = Ledger(settings or snapshot.settings, snapshot.at, live=live)
     ledger.shares.finished_seconds, ledger.shares.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
     for group_record in snapshot.groups:
@@ -66,7 +66,7 @@ def lose_canaries(ledger: Ledger, now: float) -> None:
 
 
 def _restore_group(ledger: Ledger, record: GroupRecord) -> None:
-    group = ledger.shares.group(record.name, record.weight, ledger.now)
+    group = ledger.shares.known(record.name, record.weight, ledger.now)
     group.live = record.live
     group.accrued, group.accrued_at = record.accrued, record.accrued_at
 
@@ -139,7 +139,8 @@ def _restore_waiters(ledger: Ledger, snapshot: Snapshot) -> None:
         waiter = Waiter(record.key, record.seq, record.ticket, lane, record.enqueued_at, record.passed_since)
         ledger.waiters[record.ticket.id] = waiter
         lane.push(waiter)
-        lane.group.waiting += 1
+        for group in {lane.group, lane.group.widest}:
+            group.waiting += 1
         for scope in lane.scopes:
             scope.waiting += 1
             scope.spread_waiters += record.ticket.spread

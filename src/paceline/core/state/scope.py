@@ -17,7 +17,7 @@ from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.limits.platform_limit import PlatformCap
 from paceline.core.state.limit_table import UNLIMITED, smallest
 from paceline.core.state.usage_meter import UsageMeter, Use
-from paceline.core.values.scopes import is_provider_scope
+from paceline.core.values.scopes import KEY, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
@@ -47,6 +47,7 @@ class Scope:
         "cooling",
         "gates",
         "is_gated",
+        "is_key",
         "is_provider",
         "is_watched",
         "lane_count",
@@ -71,6 +72,7 @@ class Scope:
     ) -> None:
         self.name = name
         self.is_provider = is_provider_scope(name)
+        self.is_key = name.startswith(KEY)
         self.configured = configured
         self.cooldown_setting = cooldown
         self.mode = mode

@@ -4,6 +4,7 @@ from paceline.core.gates.rate_limit import RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
 from paceline.core.state.scope import Scope
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import UNNAMED_MODEL, ScopePattern
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.errors import UnresolvedModel
@@ -12,17 +13,19 @@ from paceline.errors import UnresolvedModel
 class LiveSettings:
     """What a person set live, by scope or pattern: it wins over the settings until it is reset."""
 
-    __slots__ = ("cooldowns", "limits", "modes")
+    __slots__ = ("cooldowns", "limits", "modes", "rates")
 
     def __init__(
         self,
         limits: dict[str, int | None] | None = None,
         cooldowns: dict[str, Cooldown] | None = None,
         modes: dict[str, HeadroomMode] | None = None,
+        rates: dict[str, Rate] | None = None,
     ) -> None:
         self.limits = limits or {}
         self.cooldowns = cooldowns or {}
         self.modes = modes or {}
+        self.rates = rates or {}
 
 
 class ScopeTable:
@@ -36,7 +39,7 @@ class ScopeTable:
         self.cooldowns: PatternTable[Cooldown] = PatternTable(settings.cooldowns, live.cooldowns)
         self.modes: PatternTable[HeadroomMode] = PatternTable(settings.headrooms, live.modes)
         self.reserves: PatternTable[float] = PatternTable(settings.reserves, {})
-        self.rates = RateTable(settings.rates, {})
+        self.rates = RateTable(settings.rates, live.rates)
         self.by_name: dict[str, Scope] = {}
         for text in (*settings.limits, *settings.cooldowns):
             if (pattern := ScopePattern(text)).is_exact:
@@ -86,5 +89,5 @@ class ScopeTable:
 
     def forget_idle(self, now: float) -> None:
         """Drop idle scopes. Scopes with a setting of their own stay."""
-        named = {*self.limits.entries(), *self.cooldowns.entries()}
+        named = {*self.limits.entries(), *self.cooldowns.entries(), *self.rates.live}
         self.by_name = {name: scope for name, scope in self.by_name.items() if name in named or not scope.is_idle(now)}

@@ -17,6 +17,7 @@ from paceline.core.state.lane import Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.state.snapshot_v1 import ScopeFieldsV1
+from paceline.core.values.rates import Rate
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Effect
@@ -89,6 +90,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int | None]
     cooldowns: dict[str, Cooldown]
     headroom_modes: dict[str, HeadroomMode]
+    rates: dict[str, Rate] = {}
+    """Rates that were set live."""
     scopes: tuple[ScopeRecord, ...]
     groups: tuple[GroupRecord, ...]
     slots: tuple[SlotRecord, ...]
@@ -113,6 +116,7 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
         limits=dict(ledger.scopes.limits.live),
         cooldowns=dict(ledger.scopes.cooldowns.live),
         headroom_modes=dict(ledger.scopes.modes.live),
+        rates=dict(ledger.scopes.rates.live),
         scopes=tuple(_scope_record(scope) for scope in ledger.scopes.by_name.values()),
         groups=tuple(
             GroupRecord(group.name, group.weight, group.accrued, group.accrued_at, group.live)

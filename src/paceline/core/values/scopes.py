@@ -1,7 +1,7 @@
 """Names of scopes: how they are written, spelled canonically, nested and matched by patterns.
 
-A scope is `sessions`, `runs`, `checks`, `campaign:NAME`, `agent:NAME`, `host:NAME`, or a provider path of up to
-three parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
+A scope is `sessions`, `runs`, `checks`, `campaign:NAME`, `agent:NAME`, `host:NAME`, `key:NAME`, or a provider path of
+up to three parts: `anthropic`, `anthropic/max-1`, `anthropic/max-1/opus-4-6` (provider / account / model).
 Nothing here knows about capacity.
 """
 
@@ -21,9 +21,11 @@ UNNAMED_MODEL = "default"
 
 _LONGEST_NAME = 300
 """Longer than any name a provider or a person uses, short enough for logs, keys and pages."""
-_LABELS = ("campaign:", "agent:", "host:")
-_LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|host:[A-Za-z0-9][A-Za-z0-9._-]*")
-_LABELLED_PATTERN = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|host:[A-Za-z0-9*?][A-Za-z0-9._*?-]*")
+KEY = "key:"
+"""What stands before the name of a client's key, as a scope and as a group of tickets."""
+_LABELS = ("campaign:", "agent:", "host:", KEY)
+_LABELLED = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|(?:host|key):[A-Za-z0-9][A-Za-z0-9._-]*")
+_LABELLED_PATTERN = re.compile(r"(?:campaign|agent):[^/\x00-\x1f\x7f]+|(?:host|key):[A-Za-z0-9*?][A-Za-z0-9._*?-]*")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+~-]*(?:\[[a-z0-9]{1,8}\])?")
 _PATTERN_PART = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~*?-]*")
 _WILDCARD = re.compile(r"[*?]")
@@ -84,8 +86,9 @@ def canonical_scope(scope: str) -> str:
 def _canonical(scope: str) -> str:
     if scope in LOCAL or _LABELLED.fullmatch(scope):
         return scope
-    if scope.startswith("host:"):
-        raise InvalidScope(f"scope {_shown(scope)}: a host has a name of letters, digits and . _ -")
+    if scope.startswith(("host:", KEY)):
+        what = scope.partition(":")[0]
+        raise InvalidScope(f"scope {_shown(scope)}: a {what} has a name of letters, digits and . _ -")
     parts = scope.split("/", 2)
     if len(parts) == 3:
         parts[2] = canonical_model(parts[2])
@@ -94,10 +97,10 @@ def _canonical(scope: str) -> str:
             raise InvalidScope(
                 f"scope {_shown(scope)} has a part {_shown(part)} that is not a name; "
                 "write provider/account/model with letters, digits and . _ : @ + - "
-                "(or campaign:NAME, agent:NAME, host:NAME)"
+                "(or campaign:NAME, agent:NAME, host:NAME, key:NAME)"
             )
     if ":" in parts[0]:
-        raise InvalidScope(f"scope {_shown(scope)}: only campaign:, agent: and host: may stand before a name")
+        raise InvalidScope(f"scope {_shown(scope)}: only campaign:, agent:, host: and key: may stand before a name")
     return "/".join(parts)
 
 
@@ -146,7 +149,7 @@ class ScopePattern:
         self.specificity = (-wildcards, len(self.text))
 
     def matches(self, scope: str) -> bool:
-        """Return whether the scope matches. `*` is any provider, never the pool, a campaign, an agent or a host."""
+        """Return whether the scope matches. `*` is any provider, never the pool or a scope with a label."""
         if self.is_exact:
             return scope == self.text
         if not (is_provider_scope(scope) or ":" in self.text):

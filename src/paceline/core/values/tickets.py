@@ -2,15 +2,19 @@
 
 import msgspec
 
+from paceline.core.values.validation import check_weight
 from paceline.errors import InvalidInput
 
 
 class Ticket(msgspec.Struct, frozen=True, gc=False):
     """One request to enter. `scopes` are occupied together or not at all.
 
-    `group` shares capacity with other groups by `2 ** priority`; bare tickets (no group) of one
-    priority form a group of their own. `since` is when the agent's prompt started. `parent` is the
-    id of the session's ticket a run belongs to. `tokens` is what the call is expected to use.
+    `group` shares capacity with other groups by its `weight`, `2 ** priority` if it has none; bare tickets (no group)
+    of one priority form a group of their own. A group `key:NAME/PART` is one of the equal parts of `key:NAME`, whose
+    weight it names. Inside such a group a higher priority goes first.
+
+    `since` is when the agent's prompt started. `parent` is the id of the session's ticket a run belongs to. `tokens`
+    is what the call is expected to use.
     `leased=False`: the holder lives in the caller's own process and is known to give the slot back,
     so its lease need not be renewed; after a restart it expires like any other. `spread`: start only as fast as
     uses a window up evenly until its reset.
@@ -25,6 +29,7 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     tokens: int | None = None
     leased: bool = True
     spread: bool = False
+    weight: float | None = None
 
 
 LaneKey = tuple[tuple[str, ...], str, int, str | None]
@@ -36,8 +41,10 @@ def lane_key(ticket: Ticket) -> LaneKey:
 
 
 def check_ticket(ticket: Ticket) -> None:
-    """Validate `since` and `tokens`, which the fast path does not read."""
+    """Validate `since`, `tokens` and `weight`, which the fast path does not read."""
     since, tokens = ticket.since, ticket.tokens
+    if ticket.weight is not None:
+        check_weight(ticket.weight)
     if since is not None and (isinstance(since, bool) or not isinstance(since, int | float)):
         raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
     if tokens is not None and (type(tokens) is not int or tokens < 0):

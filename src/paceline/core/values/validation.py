@@ -10,6 +10,8 @@ Value = TypeVar("Value")
 
 LARGEST_LIMIT = 1_000_000_000
 """More places than any provider has; a larger number is a mistake."""
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 0.001, 1_000_000
+"""Weights that make a difference: beyond these a share is nothing, or everything."""
 LONGEST_SECONDS = 10 * 365 * 86400.0
 """Ten years: a longer wait is a mistake, or was meant in milliseconds."""
 
@@ -21,6 +23,17 @@ def check_limit(value: object, name: str = "limit") -> int | None:
     if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, but not a limit
         raise InvalidLimit(f"{name} must be a whole number >= 1, or None for unlimited; got {value!r:.80}")
     return value
+
+
+def check_weight(value: object, name: str = "weight") -> float:
+    """Return the weight of a group: a number above 0 and of a sane size."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_weight(value):
+        raise InvalidInput(f"{name} must be a number from {SMALLEST_WEIGHT} to {LARGEST_WEIGHT:,}; got {value!r:.80}")
+    return float(value)
+
+
+def _is_weight(value: float) -> bool:
+    return SMALLEST_WEIGHT <= value <= LARGEST_WEIGHT
 
 
 def check_seconds(value: object, name: str, *, above_zero: bool = False) -> float:
