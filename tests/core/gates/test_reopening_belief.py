@@ -85,6 +85,19 @@ def test_a_reset_that_moves_by_a_window_is_looked_at_often_for_an_hour() -> None
     assert minutes == [0, 1, 3, 8, 18, 33, 48, 63, 93, 153, 273, 300]
 
 
+def test_the_end_of_the_period_by_our_own_count_does_not_begin_the_looks_anew() -> None:
+    """It comes minutes after the announced reset where the window had reopened late before."""
+    account = Account(moves_by(LENGTH))
+    canary, opened = account.look_until(RESET + 600.0), account.looks[-1]
+    account.governor.report(ACCOUNT, Succeeded(ticket=canary), now=opened)
+    account.stated = lambda now: RESET + LENGTH if now < RESET + LENGTH else RESET + 2 * LENGTH
+    account.refuse(opened + HOUR, canary)
+    account.governor.release(canary, now=opened + HOUR)
+    account.look_until(RESET + LENGTH + HOUR)
+    minutes = [round((at - RESET - LENGTH) / 60) for at in account.looks if at >= RESET + LENGTH]
+    assert minutes == [0, 1, 3, 8, 18, 33, 48, 63]
+
+
 def test_a_moved_reset_is_planned_with_only_after_that_hour() -> None:
     account, trust = Account(moves_by(LENGTH)), []
     while account.look_in_vain() < RESET:

@@ -13,6 +13,7 @@ import msgspec
 
 from paceline.core.gates.token_estimate import TokenEstimate
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.limits.platform_limit import PlatformCap
 from paceline.core.state.usage_meter import Use
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import LaneKey, Ticket
@@ -40,6 +41,10 @@ class ScopeView(Protocol):
     def spread_waiters(self) -> int: ...
     @property
     def is_full(self) -> bool: ...
+    @property
+    def cap(self) -> int: ...
+    @property
+    def platform(self) -> PlatformCap | None: ...
     @property
     def tokens(self) -> TokenEstimate: ...
     @property

@@ -7,6 +7,7 @@ import msgspec
 
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.first_ramp import FirstRamp
 from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRates
@@ -24,6 +25,7 @@ GATE_ORDER: tuple[type[Gate], ...] = (
     Outage,
     Pause,
     SlowStart,
+    FirstRamp,
     QuotaGate,
     DeadlineCap,
     StartSpacing,

@@ -93,8 +93,10 @@ class Reopening(msgspec.Struct):
             self.moved_to = resets_at
 
     def on_refused(self, expected: float | None, now: float) -> None:
-        """Count a refused look. `expected` is what was believed: the reset, or else the end of the period."""
-        passed = [at for at in (*self.stated, expected) if at is not None and at <= now]
+        """Count a refused look. `expected` is what was believed first: the reset, or else the end of the period."""
+        passed = [at for at in self.stated if at <= now]
+        if self.missed_at is None and expected is not None and expected <= now:
+            passed.append(expected)
         self.stated = tuple(at for at in self.stated if at > now)
         if self.missed_at is not None:
             self.looks += 1

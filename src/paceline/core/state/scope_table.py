@@ -1,5 +1,6 @@
 """Every scope by name, made on first use from the tables of what is configured there."""
 
+from paceline.core.gates.first_ramp import FirstRamp
 from paceline.core.gates.rate_limit import RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
@@ -55,6 +56,8 @@ class ScopeTable:
                 scope.usage = UsagePoll(self.settings.usage_interval, self.settings.usage_timeout)
             if (rate := self.rates.lookup(name)) is not None:
                 scope.gates.put(RateLimit(rate[1]))
+            if self.settings.first_ramp and scope.is_provider and scope.mode == "adaptive":
+                scope.gates.put(FirstRamp(self.settings.first_ramp))
             scope.refresh()
             self.by_name[name] = scope
         return scope

@@ -27,6 +27,8 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     - `watchdog_interval` is how often leases are checked.
     - `lost_grace` is how long a lost slot still counts: its holder may need that long to end.
     - `ageing` is the largest head start of an old prompt, and how long a ticket may be passed over.
+    - `first_ramp` is how long the sessions of a provider scope that nothing is known about take to reach its limit.
+      With 0, the default, a new Governor grants up to the limit at once.
     - `usage_interval` and `usage_timeout` are for polls of the provider's own count.
 
     `moved_scopes` are names under which something may have been learnt before, and the present name of each.
@@ -48,6 +50,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     usage_interval: float = 1.0
     usage_timeout: float = 5.0
     moved_scopes: dict[str, str] = {}
+    first_ramp: float = 0.0
 
     def __post_init__(self) -> None:
         for scope, limit in self.limits.items():
@@ -70,7 +73,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_rate(rate, f"rates[{scope!r}]")
         for scope in (*self.usage_scopes, *self.moved_scopes, *self.moved_scopes.values()):
             ScopePattern(scope)
-        for name in ("default_pause", "lost_grace", "ageing"):
+        for name in ("default_pause", "lost_grace", "ageing", "first_ramp"):
             check_seconds(getattr(self, name), name)
         for name in ("slot_timeout", "watchdog_interval", "usage_interval", "usage_timeout"):
             check_seconds(getattr(self, name), name, above_zero=True)
