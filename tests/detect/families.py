@@ -268,7 +268,9 @@ def retry_after_headers(draw: st.DrawFn) -> Case:
             )
         )
     )
-    status, kind = draw(st.sampled_from(((429, "rate_limit"), (529, "overloaded"), (503, "overloaded"))))
+    # No bucket takes an hour to refill: so long a wait is that of a window.
+    refused = "rate_limit" if seconds < 3600 else "quota_window"
+    status, kind = draw(st.sampled_from(((429, refused), (529, "overloaded"), (503, "overloaded"))))
     observation = seen(
         "", provider="http-generic", channel="http", status=status, headers={name: value}, seen_at=seen_at
     )

@@ -51,11 +51,7 @@ FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
         openclaw.RULES + copilot.RULES + cursor.RULES,
         frozenset(("opencode", "copilot-cli", "cursor-agent", "openclaw", "grok-cli", "droid", "amp", "kiro")),
     ),
-    "shared: platform limits": (generic.PLATFORM, frozenset()),
-    "shared: billing": (generic.BILLING, frozenset()),
-    "shared: quota": (generic.QUOTA, frozenset()),
-    "shared: overloaded": (generic.OVERLOADED, frozenset()),
-    "shared: rate limits": (generic.RATE, frozenset()),
+    "shared: sentences": (generic.SENTENCES, frozenset()),
     "shared: codes and statuses": (generic.CODES, frozenset()),
 }
 

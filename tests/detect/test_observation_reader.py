@@ -24,9 +24,9 @@ ROWS = samples()
 KNOWN_MISSES: dict[str, str] = {}
 
 # Of the 200 further messages: what is read right today. Raise the bar with every improvement; never lower it.
-LEAST_KINDS = 183
-LEAST_RESETS = 197
-MOST_FALSE_ALARMS = 4
+LEAST_KINDS = 198
+LEAST_RESETS = 200
+MOST_FALSE_ALARMS = 0
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

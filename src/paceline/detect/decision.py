@@ -21,15 +21,16 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.detect.error_text import reason_line
+from paceline.detect.grammar.statements import HOUR, Statement
 from paceline.detect.kinds import Kind, kind_of_status
 from paceline.detect.observation import Reading
 from paceline.detect.parsing.body_fields import field_reset
 from paceline.detect.parsing.json_objects import Pairs
-from paceline.detect.parsing.reset_times import Reset, discount_implausible, find_resets, in_range
+from paceline.detect.parsing.reset_times import PLAUSIBLE, Reset, discount_implausible, find_resets, in_range
 from paceline.detect.parsing.text import join_lines
 from paceline.detect.provider import HeaderReading
 from paceline.detect.provider_set import ProviderSet
-from paceline.detect.rules import Match, Rule, Stage
+from paceline.detect.rules import STAGE_OF, Match, Meaning, Stage, sentence_around
 from paceline.detect.speaker import all_lines, own_lines, without_meters
 
 LONGEST_BACKOFF = 300.0
@@ -50,6 +51,10 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = (
     ("tokens", re.compile(r"tokens? per|\btpm\b|too many tokens|token rate limit|input_token|tokens allowed", re.I)),
     ("requests", re.compile(r"requests? per|\brpm\b|queries per|too many requests|requests rate|calls per", re.I)),
 )
+
+
+_BARE_RATE = Meaning(name="status.429", kind="rate", stage=Stage.WEAK, long_wait=HOUR)
+"""A refusal without words: how long it asks to wait says what it is."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +111,8 @@ def decide(evidence: Evidence) -> Reading:
         return Reading(signals=list(headers.budgets), rules=(*fired, *headers.rules) if fired else ())
     if match and kind == match.rule.kind and kind != "unreachable":
         kind = _by_size(text, match.rule, evidence)
+    elif kind == "rate" and evidence.headers.kind is None:
+        kind = _by_size(text, _BARE_RATE, evidence)
     reset = None if kind == "billing" else _reset(text, kind, evidence)
     sentence = match.sentence if match else text[:400]
     diagnosis = Diagnosis(
@@ -128,21 +135,52 @@ def decide(evidence: Evidence) -> Reading:
 def _match(text: str, evidence: Evidence) -> Match | None:
     if not text.strip():
         return None
-    table = evidence.scene.providers.rule_table
-    found = table.first_match(text, provider=evidence.scene.provider, loose=evidence.is_loose)
+    found = _first_match(text, evidence)
     joined = join_lines(text)
     if joined == text or len(text) > MAX_GLUED:
         return found
     # A narrow terminal may have broken the decisive words: of two matches the one of the earlier stage counts.
-    other = table.first_match(joined, provider=evidence.scene.provider, loose=evidence.is_loose)
+    other = _first_match(joined, evidence)
     return other if other and (found is None or other.rule.stage < found.rule.stage) else found
+
+
+def _first_match(text: str, evidence: Evidence) -> Match | None:
+    """Return the rule or the statement of the earliest stage; of one stage the rule, which knows the provider."""
+    scene, is_loose = evidence.scene, evidence.is_loose
+    found = scene.providers.rule_table.first_match(text, provider=scene.provider, loose=is_loose)
+    if found is not None and found.rule.stage < Stage.PLATFORM:
+        return found
+    stated = min(
+        (statement for statement in scene.providers.grammar.statements(text, is_loose=is_loose)),
+        key=_stage_of,
+        default=None,
+    )
+    if stated is None or (found is not None and found.rule.stage <= _stage_of(stated)):
+        return found
+    meaning = Meaning(
+        name=f"grammar.{stated.form}",
+        kind=stated.kind,
+        stage=_stage_of(stated),
+        cause=stated.cause,
+        short_wait=stated.short_wait,
+        long_wait=stated.long_wait,
+    )
+    return Match(rule=meaning, sentence=sentence_around(text, stated.start, stated.end))
+
+
+def _stage_of(statement: Statement) -> Stage:
+    if statement.kind == "none":
+        return Stage.SIZE
+    if statement.is_vague:
+        return Stage.WEAK
+    return Stage.CODE if statement.is_code else STAGE_OF[statement.kind]
 
 
 def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[str, ...]]:
     """Return the kind and the rules that decided: headers that name a window, sentences, error names, the status."""
     if evidence.headers.kind is not None and not (match and match.rule.kind == "billing"):
         return evidence.headers.kind, evidence.headers.rules
-    if match is not None and not (match.rule.kind == "unreachable" and evidence.is_answered):
+    if match is not None and not _is_overruled(match, evidence):
         return match.rule.kind, (match.rule.name,)
     if evidence.default is not None:
         return evidence.default, ("event.error-name",)
@@ -151,7 +189,14 @@ def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[s
     return None, ()
 
 
-def _by_size(text: str, rule: Rule, evidence: Evidence) -> Kind:
+def _is_overruled(match: Match, evidence: Evidence) -> bool:
+    """Return whether the status says more: that somebody answered, or that the size is one of money."""
+    if match.rule.kind == "unreachable":
+        return evidence.is_answered
+    return match.rule.stage is Stage.SIZE and kind_of_status(evidence.status) == "billing"
+
+
+def _by_size(text: str, rule: Meaning, evidence: Evidence) -> Kind:
     """Return the kind of words that stand for a burst and for a spent window alike: the length of the wait decides."""
     if rule.short_wait is None and rule.long_wait is None and rule.stage is not Stage.BILLING:
         return rule.kind
@@ -169,7 +214,7 @@ def _by_size(text: str, rule: Rule, evidence: Evidence) -> Kind:
         return "quota" if waits else rule.kind
     if rule.short_wait is not None and longest < rule.short_wait:
         return "rate"
-    return "quota" if rule.long_wait is not None and longest >= rule.long_wait else rule.kind
+    return "quota" if rule.long_wait is not None and rule.long_wait <= longest <= PLAUSIBLE else rule.kind
 
 
 def _reset(text: str, kind: Kind, evidence: Evidence) -> Reset | None:

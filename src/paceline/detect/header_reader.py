@@ -4,6 +4,7 @@ Here: the order in which headers are trusted: a provider's own decision, then a 
 Never here: a provider's header names, which are in `providers/`, and the forms of values (`parsing/headers.py`).
 """
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -14,6 +15,8 @@ from paceline.detect.parsing.reset_times import Reset
 from paceline.detect.provider import HeaderReading
 from paceline.detect.provider_set import ProviderSet
 
+_REASON_NAME = re.compile(r"limit|reason|error|credit|billing|quota")
+_REASON = re.compile(r"[A-Za-z]{2,40}(?:[_-][A-Za-z]{2,40}){1,8}")
 NO_HEADERS = HeaderReading()
 
 
@@ -40,6 +43,15 @@ def read_headers(headers: Headers, providers: ProviderSet, *, status: int | None
     if (reset := retry_after(headers, seen_at) or _empty_bucket(buckets)) is not None:
         return HeaderReading(reset=reset, budgets=budgets, rules=(reset.rule,))
     return HeaderReading(budgets=budgets)
+
+
+def named_reasons(headers: Headers) -> str:
+    """Return the headers that name a reason, as lines of text. Whether usage beyond the plan is on refuses nothing."""
+    return "\n".join(
+        f"{name}: {value}"
+        for name, value in headers.items()
+        if _REASON_NAME.search(name) and "overage" not in name and _REASON.fullmatch(value)
+    )
 
 
 def _empty_bucket(buckets: dict[str, Bucket]) -> Reset | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from paceline.detect.notices import STATUS_IN_ERROR
 from paceline.detect.parsing.squeezed_text import spellings, squeezed
-from paceline.detect.prefilter import needed_branches, shortest, telling_words, word_finder
+from paceline.detect.prefilter import Branch, needed_branches, shortest, telling_words, word_finder
 from paceline.detect.provider import Provider
 from paceline.detect.rules import Rule
 
@@ -17,8 +17,9 @@ from paceline.detect.rules import Rule
 class HintWords:
     """Words that are derived from the rules and patterns of all providers when they are first needed."""
 
-    def __init__(self, rules: Iterable[Rule], providers: Iterable[Provider]) -> None:
+    def __init__(self, rules: Iterable[Rule], providers: Iterable[Provider], branches: Iterable[Branch]) -> None:
         self._rules = tuple(rules)
+        self._branches = tuple(branches)
         self._providers = tuple(providers)
 
     def has_hint(self, text: str) -> bool:
@@ -60,7 +61,7 @@ class HintWords:
     @cached_property
     def _of_rules(self) -> tuple[str, ...]:
         headers = ((words,) for provider in self._providers if (words := provider.headers.words))
-        return telling_words([*(branch for rule in self._rules for branch in rule.branches), *headers])
+        return telling_words([*(branch for rule in self._rules for branch in rule.branches), *self._branches, *headers])
 
     @cached_property
     def _of_notices(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import re
 from paceline.core.signals import Budget, QuotaClosed, Reach, Signal, Unreachable
 from paceline.detect.decision import Diagnosis, Evidence, Scene, decide, make_signals
 from paceline.detect.event_reader import is_cut_prose, is_event, read_error_event
-from paceline.detect.header_reader import find_headers, read_headers
+from paceline.detect.header_reader import find_headers, named_reasons, read_headers
 from paceline.detect.observation import NOTHING, Observation, Reading
 from paceline.detect.parsing.body_fields import field_status
 from paceline.detect.parsing.headers import Headers, normalize_headers
@@ -19,12 +19,13 @@ from paceline.detect.parsing.text import decode_text, join_lines, make_readable,
 from paceline.detect.provider import EventReading
 from paceline.detect.provider_set import ProviderSet
 from paceline.detect.providers import KNOWN
+from paceline.detect.shown_output import without_shown_output
 from paceline.detect.speaker import own_lines
 
 TOOL_OUTPUT = "tool-output"
 """The provider of texts that are never a signal, whatever they contain."""
 _ERROR_IN_200 = re.compile(
-    r'"error"\s?:\s?"\w|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]'
+    r'"error"\s?:\s?"\w|"error_?code"\s?:\s?"?[1-9]|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]'
     r"|response\.failed|:HTTP_STATUS/[45]"
 )
 _ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,3000})"')
@@ -85,7 +86,7 @@ def _explain(seen: Observation, providers: ProviderSet) -> Reading:
             return NOTHING
     if status is not None and status < 400 and not _carries_error(text):
         return _read_healthy(scene, text, headers, status)
-    plain = make_readable(text)
+    plain = make_readable(text if is_body else without_shown_output(text))
     if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(join_lines(plain))):
         return NOTHING
     reading = decide(_evidence_in_text(scene, plain, headers, status, is_body=is_body))
@@ -101,9 +102,10 @@ def _evidence_in_text(scene: Scene, plain: str, headers: Headers, status: int | 
     pairs = scan_pairs(plain if is_loose else own_lines(plain))
     all_headers = {**find_headers(pairs, scene.providers), **headers}
     stated = status if refused else field_status(pairs)
+    reasons = named_reasons(headers) if refused else ""
     return Evidence(
         scene=scene,
-        text=plain,
+        text=f"{plain}\n{reasons}" if reasons else plain,
         is_loose=is_loose,
         pairs=pairs,
         headers=read_headers(all_headers, scene.providers, status=stated, seen_at=scene.seen_at),

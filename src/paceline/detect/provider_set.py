@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
+from paceline.detect.grammar.statements import GRAMMAR, Grammar
 from paceline.detect.hint_words import HintWords
 from paceline.detect.notice_patterns import NoticePatterns, any_of
 from paceline.detect.notices import ErrorNotices
@@ -19,14 +20,15 @@ from paceline.detect.rules import RuleTable, pattern
 class ProviderSet:
     """Providers in their order: it decides between rules of one stage, and between readers of one event type."""
 
-    def __init__(self, providers: Iterable[Provider], *, unknown_cli: AgentCli) -> None:
+    def __init__(self, providers: Iterable[Provider], *, unknown_cli: AgentCli, grammar: Grammar = GRAMMAR) -> None:
         self.providers = tuple(providers)
         self.rules = tuple(
             sorted((rule for provider in self.providers for rule in provider.rules), key=lambda rule: rule.stage)
         )
         self.rule_table = RuleTable(self.rules)
         self.notices = NoticePatterns(provider.notices for provider in self.providers)
-        self.words = HintWords(self.rules, self.providers)
+        self.grammar = grammar
+        self.words = HintWords(self.rules, self.providers, grammar.branches)
         self.headers = tuple(provider.headers for provider in self.providers)
         self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
         self._event_readers: dict[str, list[EventReader]] = defaultdict(list)

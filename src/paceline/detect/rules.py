@@ -33,6 +33,7 @@ class Stage(IntEnum):
     BILLING = 20
     QUOTA = 30
     OVERLOADED = 40
+    SIZE = 45  # of one request: it may name the rate that it does not fit into
     RATE = 50
     CODE = 60  # error codes and types: they are wrong more often than sentences
     WEAK = 70
@@ -53,21 +54,34 @@ STAGE_OF: dict[Kind, Stage] = {
 }
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which a provider states one kind of limit.
+class Meaning(msgspec.Struct, frozen=True, kw_only=True):
+    """What words mean for an account.
 
     `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
     `long_wait`: a rate limit whose words mean a quota if the wait is longer.
     `advice`: what a person can do about it, where the words themselves do not say it.
+    """
+
+    name: str
+    kind: Kind
+    stage: Stage
+    window: str | None = None
+    reach: Reach | None = None
+    cause: Cause | None = None
+    short_wait: float | None = None
+    long_wait: float | None = None
+    advice: str | None = None
+
+
+class Rule(Meaning, frozen=True, kw_only=True):
+    """One way in which a provider states one kind of limit.
+
     `body_only`: words so plain that they count only where all of the text is an error's own.
     `needs`: words of which one is in every text that it matches; `branches`: all that its alternatives need.
     `unless`: the core does not count where this is found in the same text.
     `strict`, `loose` and `unless` are sources for `pattern`: most runs need few of them.
     """
 
-    name: str
-    kind: Kind
-    stage: Stage
     strict: str
     loose: str
     needs: frozenset[str]
@@ -75,12 +89,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     body_only: bool = False
     unless: str | None = None
     not_for: frozenset[str] = frozenset()
-    window: str | None = None
-    reach: Reach | None = None
-    cause: Cause | None = None
-    short_wait: float | None = None
-    long_wait: float | None = None
-    advice: str | None = None
 
 
 @cache
@@ -90,9 +98,9 @@ def pattern(source: str) -> re.Pattern[str]:
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that fired, and the words it fired on."""
+    """Words with a meaning, of a rule or of the grammar, and the sentence around them."""
 
-    rule: Rule
+    rule: Meaning
     sentence: str
 
 
@@ -193,7 +201,7 @@ class RuleTable:
                 continue
             found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
             if found and not (candidate.unless and pattern(candidate.unless).search(text)):
-                return Match(rule=candidate, sentence=_sentence(text, found.start(), found.end()))
+                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()))
         return None
 
 
@@ -211,7 +219,7 @@ def _match_strictly(candidate: Rule, text: str) -> re.Match[str] | None:
     return None
 
 
-def _sentence(text: str, start: int, end: int) -> str:
+def sentence_around(text: str, start: int, end: int) -> str:
     """Return the match with the text around it on its lines."""
     left = text.rfind("\n", 0, start) + 1
     right = text.find("\n", end)

@@ -40,14 +40,15 @@ _TEST_NAME = re.compile(
 )
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
-    r"|while getting https?:"
+    r"|while getting https?:|docs\.github\.com/rest"
+    r"|(?i:secondary rate limit|pull rate limit|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d))"
 )
 # A string of a program or a member of an object states nothing, unless the object is an error that was printed.
 _LITERAL = re.compile(
     r"""[(\[{]{0,3}\s?(?:[\w.]{1,40},\s?){0,4}(?:[rfbu]{1,2})?["'`]|[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
 )
 _CHANGED = re.compile(r"[+-]{1,3}\s?(?=\S)")  # how a diff marks a line
-_MEMBER = re.compile(r"""[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
+_MEMBER = re.compile(r"""(?!\w{0,60}(?:Error|Exception)\s?:)[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
 _BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
 _BODY_KEY = re.compile(
     r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg|reason)["']?\s?:""", re.I
@@ -55,6 +56,11 @@ _BODY_KEY = re.compile(
 _DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
 _CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before
 _ANNOUNCEMENT = re.compile(r"\w(?:Error|Exception): ?$")
+# The body of an error whose first line has scrolled by: its message, and then nothing but what else it states.
+_CUT_BODY = re.compile(
+    r"""\s{0,8}"(?:message|detail)"\s?:\s?"[A-Z](?:[^"\n]{0,400}\n){0,6}[^"\n]{0,400}",?\n"""
+    r"""(?:\s{0,8}"\w{1,40}"\s?:[^\n]{0,200}\n?){1,12}\s{0,8}$(?!\n)""",
+)
 LONGEST_BODY = 80
 """Lines. An unbalanced bracket must not turn the rest of the text into the body of an error."""
 # Only the beginning of an agent's bullet can be the CLI's, so the rest is read as one sentence.
@@ -65,7 +71,7 @@ _INLINE_CODE = re.compile(r"`[^`\n]{1,200}`")
 def own_lines(text: str) -> str:
     """Return the lines that may be the CLI's own: without code, test logs and tools; of bullets only the beginning."""
     kept: list[str] = []
-    depth, length, before = 0, 0, ""
+    depth, length, before = (1 if _CUT_BODY.match(text) else 0), 0, ""
     for line in text.split("\n"):
         bare = line.removeprefix(SOFT)
         if depth > 0 and length < LONGEST_BODY:
@@ -94,12 +100,14 @@ def _as_one_sentence(line: str) -> str:
 
 def _is_foreign(line: str, *, is_soft: bool) -> bool:
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
+    if _ANOTHER_HOST.search(line):
+        return True
     if _DOCUMENT.match(line):
         return is_soft or not _BODY_KEY.search(line)
     is_data = _LITERAL.match(line) or _MEMBER.match(line)
     if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
         return True
-    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line) or _ANOTHER_HOST.search(line))
+    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line))
 
 
 def _begins_body(line: str) -> bool:

@@ -173,7 +173,7 @@ _CUE = re.compile(
 _CONNECT = re.compile(
     r"(?:\s(?:will|is|are|be|again|access|limit|quota|usage|your|the|it|up|by|about|around|approximately|roughly"
     r"|approx\.?|another|using|this|model|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)\b){0,4}"
-    r"\s?[:=~≈]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para)\s)?[:~≈]?\s?",
+    r"\s?[:=~≈]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para):?\s)?[:~≈]?\s?",
     re.I,
 )
 _OWN = re.compile(

@@ -8,7 +8,7 @@ from paceline.detect.kinds import KIND_OF_ERROR_NAME, kind_of_status
 from paceline.detect.parsing.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.parsing.reset_times import to_number
 from paceline.detect.provider import AgentCli, Dialect, EventReading, EventRules, NoticeRules, Provider
-from paceline.detect.rules import Rule, rule
+from paceline.detect.rules import Rule, Stage, rule
 from paceline.detect.run_facts import AuthMode, Denial, Ending, Facts, ReportedUsage
 from paceline.detect.transcripts import copilot
 from paceline.detect.turn_record import TurnEvents
@@ -23,6 +23,14 @@ RULES: tuple[Rule, ...] = (
         r"rate limit that restricts the number of",
         anywhere=True,
         short_wait=FIVE_MINUTES,
+    ),
+    # It names the burst of one request, however long it is.
+    rule(
+        "copilot.request-limited",
+        "rate",
+        r"<3>your request was rate-limited",
+        r"<3>votre requête a été limitée",
+        stage=Stage.EXACT,
     ),
 )
 

@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         open_end=True,
         stage=Stage.EXACT,
         cause="concurrency",
-        unless=r"actual/limit|used\)",
+        unless=r"actual/limit|used\)|\bdepth\b",
     ),
 )
 

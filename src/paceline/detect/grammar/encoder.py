@@ -1,0 +1,171 @@
+"""A text as a string of concepts, one letter for each word, with the place of every word in the text.
+
+Here: words, numbers and the boundaries of statements. Never here: which sequences of concepts are a statement.
+"""
+
+import re
+
+import msgspec
+
+from paceline.detect.grammar.lexicon import OTHER, Concept, Lexicon
+
+BEGIN = "|"
+"""A statement may begin here."""
+CLOSED = '"'
+"""A statement ends here, and none begins: words in quotes, paths, addresses."""
+COMMA = ","
+NUMBER = "#"
+STATUS = "4"
+"""A number that may be an HTTP status: a statement may begin after it."""
+WHOLE = "%"
+"""100%."""
+LEVEL = "E"
+"""The level of a log line: a statement may begin after it."""
+OPEN, CLOSE = "()"
+"""An aside: a statement may begin in it or after it, and may continue after it."""
+STARTS = BEGIN + STATUS + LEVEL + OPEN + CLOSE
+MAX_WORDS = 4_000
+"""Words of a text that are encoded. A longer text is data, and its time would have no bound."""
+
+_TOKEN = re.compile(
+    r"""(?P<word>[^\W\d_]+(?:'[^\W\d_]+)?(?:[-_](?=[^\W\d_]))?)
+    |(?P<number>\d[\d.,]*\d|\d)(?P<percent>%)?
+    |(?P<line>\n)
+    |(?P<stop>[.!?;](?=\s|$)|[·|{}\[\]>])
+    |(?P<aside>[()])
+    |(?P<colon>:(?!\d))
+    |(?P<dash>(?<=\s)[-–—](?=\s))
+    |(?P<quote>["'])
+    |(?P<equals>=)
+    |(?P<comma>,)
+    |(?P<inside>[/\\@`~<.])""",
+    re.X,
+)
+_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+")
+_CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
+_BEFORE_QUOTE = ":=({[,"
+_NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail"})
+_LEVELS = frozenset({"ERROR", "WARN", "WARNING", "FATAL"})
+_FIRST_WITHOUT_SPACES = "\u3040"
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """The concepts of a text as letters, and for each where it begins and ends. `joined`: within an identifier."""
+
+    letters: str
+    starts: list[int]
+    ends: list[int]
+    joined: str
+
+
+class Encoder:
+    """Encodes texts with the words of one lexicon."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._words = lexicon.words
+        self._pairs = lexicon.pairs
+        self._others = re.compile("|".join(map(re.escape, lexicon.others)) or r"(?!)")
+        self._seconds = frozenset(second for _, second in lexicon.pairs)
+
+    def encode(self, text: str) -> Encoded:
+        """Return the concepts of a text, from its beginning."""
+        building = _Building(text)
+        before = ""
+        for token in _TOKEN.finditer(text):
+            if len(building.letters) >= MAX_WORDS:
+                break
+            kind = token.lastgroup
+            if kind == "word":
+                before = self._add_word(building, token, before)
+                continue
+            building.add(_letter_of(kind, token, text, before), token.start(), token.end())
+            before = ""
+        return building.done()
+
+    def _add_word(self, building: "_Building", token: re.Match[str], before: str) -> str:
+        raw = token[0]
+        word = raw.rstrip("-_")
+        start = token.start()
+        if raw >= _FIRST_WITHOUT_SPACES or any(letter >= _FIRST_WITHOUT_SPACES for letter in word):
+            found = False
+            for piece in self._others.finditer(word):
+                building.add(self._words[piece[0]], start + piece.start(), start + piece.end())
+                found = True
+            if not found:
+                building.add(OTHER, start, token.end())
+            return ""
+        if _CAMEL.match(word):
+            for hump in _HUMP.finditer(word):
+                before = self._add_one(building, hump[0].lower(), start + hump.start(), start + hump.end(), before, "1")
+            return before
+        if word in _LEVELS:
+            building.add(LEVEL, start, token.end())
+            return ""
+        is_joined = raw.endswith("_") or building.is_joined_to(start)
+        return self._add_one(building, word.lower(), start, start + len(word), before, "1" if is_joined else "0")
+
+    def _add_one(self, building: "_Building", word: str, start: int, end: int, before: str, joined: str) -> str:
+        if before and word in self._seconds and (concept := self._pairs.get((before, word))):
+            building.replace(concept, end)
+            return ""
+        letter = self._words.get(word, OTHER)
+        if letter == Concept.HOUR:
+            letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
+        building.add(letter, start, end, joined)
+        return word
+
+
+class _Building:
+    """An encoded text while it is made."""
+
+    def __init__(self, text: str) -> None:
+        self.letters: list[str] = [BEGIN]
+        self._starts = [0]
+        self._ends = [0]
+        self._joined = ["0"]
+        self._text = text
+
+    def add(self, letter: str, start: int, end: int, joined: str = "0") -> None:
+        if letter:
+            self.letters.append(letter)
+            self._starts.append(start)
+            self._ends.append(end)
+            self._joined.append(joined)
+
+    def replace(self, letter: str, end: int) -> None:
+        """Give the word before another meaning, now that the next one is known."""
+        self.letters[-1] = letter
+        self._ends[-1] = end
+
+    def is_joined_to(self, start: int) -> bool:
+        """Return whether what begins here continues an identifier."""
+        return start > 0 and self._text[start - 1] == "_"
+
+    def done(self) -> Encoded:
+        return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined))
+
+
+def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -> str:
+    """Return the letter of what is no word."""
+    match kind:
+        case "number" | "percent":
+            number = token["number"]
+            if token["percent"]:
+                return WHOLE if number == "100" else NUMBER
+            return STATUS if len(number) == 3 and number[0] in "45" else NUMBER
+        case "line" | "stop" | "colon" | "dash":
+            return BEGIN
+        case "quote":
+            left = (
+                text[: token.start()].rstrip()[-1:]
+                if token.start() < 64
+                else text[token.start() - 64 : token.start()].rstrip()[-1:]
+            )
+            return BEGIN if left in _BEFORE_QUOTE else CLOSED
+        case "equals":
+            return BEGIN if before in _NAMED else CLOSED
+        case "aside":
+            return token[0]
+        case "comma":
+            return COMMA
+    return CLOSED

@@ -1,0 +1,80 @@
+"""The forms of a statement about a limit, over the concepts of its words.
+
+Here: which sequences state that something is spent, missing, refused or busy. Never here: words (`lexicon.py`), or
+what a statement means for the account (`statements.py`).
+"""
+
+import re
+
+import msgspec
+
+# Any word of a statement; between two concepts of a form only a few may stand.
+_ANY = r'[^|"!N<>,eE]'
+_MODIFIER = r'[^|"!N<,eEs]'
+
+
+class Form(msgspec.Struct, frozen=True):
+    """One way to state that a limit was met.
+
+    `needs`: every text in this form has a word of each of these groups of concepts. `open_end`: the statement may
+    continue with any word. `is_loose`: so plain that it counts only where all of the text is an error's own.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    needs: tuple[str, ...]
+    open_end: bool = False
+    is_loose: bool = False
+
+
+def _form(name: str, pattern: str, *needs: str, open_end: bool = False, is_loose: bool = False) -> Form:
+    return Form(name=name, pattern=re.compile(pattern), needs=needs, open_end=open_end, is_loose=is_loose)
+
+
+_NOUNS = "[lqck$urbwI]{0,3}"
+
+FORMS: tuple[Form, ...] = (
+    # "reached your weekly usage limit", "exceeded the call rate limit", "exhausted your capacity"
+    _form("spent-limit", rf"s{_ANY}{{0,8}}?[lqck$](?:{_NOUNS}[lq])?", "lqck$", "s"),
+    _form("spent-limit", rf"s{_ANY}{{0,3}}?u(?!{_ANY}{{0,3}}[lq])", "u", "s"),
+    _form("spent-limit", rf"s{_ANY}{{0,4}}?G|s>Rl", "GR", "s"),
+    # "weekly limit for this model has been reached", "free usage exceeded"
+    _form("limit-spent", rf"[lqu$kcSG](?:[>f]?{_MODIFIER}){{0,6}}?s", "lqu$kcSG", "s"),
+    _form("limit-spent", rf"PV{_ANY}{{0,3}}?s", "V", "s"),
+    _form("accounts-spent", rf"A{_ANY}{{0,4}}?n{_ANY}{{0,3}}?s", "n", "A", "s"),
+    # "request too large for this model on tokens per minute": no wait changes it
+    _form("oversize", r"Z", "Z", is_loose=True),
+    # "you are out of credits", "every account has run out of quota"
+    _form("out-of", rf'of[^|"!N<,#4]{{0,4}}?[qurb$kl]{_NOUNS}', "qurb$kl", "o"),
+    # "used all of your premium requests", "used 100% of your quota"
+    _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$]{_NOUNS}", "qurbl$", "v"),
+    # "no quota", "no credits left", "no slots available", "no capacity available"
+    _form("none-left", rf"0{_ANY}{{0,3}}?[qk$](?!x)L?", "qk$", "0"),
+    _form("none-left", rf"0{_ANY}{{0,3}}?[urbwS]{_ANY}?L", "L", "urbwS", "0"),
+    # "insufficient balance", "balance is too low"
+    _form("lacking", rf"i{_ANY}{{0,3}}?[q$kcr]{_NOUNS}", "q$kcr", "i"),
+    _form("lacking", rf"[q$k]{_ANY}{{0,2}}?i", "q$k", "i"),
+    # "requires more credits", "usage credits are required"
+    _form("needed", r'K[^|"!N<>,#4]{0,2}?\$|\$a{0,2}K', "$", "K", open_end=True),
+    # "too many concurrent requests"
+    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}", "M"),
+    # "concurrency is too high", "high concurrency usage"
+    _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
+    # "request was throttled", "rate limited", "limiting requests", "cooling down"
+    _form("throttled", r"T|Ra?j|jxR", "Tj"),
+    _form("throttled", r"aR?Jr|J[rb]?a{0,2}s", "J"),
+    _form("throttled", r"[mrY]aR?J", "J", open_end=True),
+    _form("throttled", r"J|RlY", "JR", is_loose=True),
+    _form("throttled", r"aC|AC", "C"),
+    # "limited to 10 requests per minute"
+    _form("limited-to", rf'jt[#4]{_ANY}{{0,3}}?[rb][>f"]?[^|"!N<]{{0,2}}?[pP]', "j"),
+    # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"
+    _form("busy", r'ma{0,3}O|[|4]O(?=[|"#4]|$)|aO|yt?[^|"!N]{0,3}?O', "O"),
+    _form("busy", r"O", "O", is_loose=True),
+    _form("busy", r'H[xa]?D|DH|yt?[^|"!N]{0,3}?D', "D", "Hy"),
+    # "server is busy", "at full capacity"
+    _form("busy", r"[mS]a{0,3}B", "B"),
+    _form("busy", rf"@{_ANY}{{0,2}}?k", "k", "@"),
+    # "all slots are taken", "timed out waiting for a slot"
+    _form("slots", rf"A{_ANY}{{0,4}}?S{_ANY}{{0,2}}?[BO]|g>?{_ANY}{{0,5}}?S", "S"),
+)

@@ -1,0 +1,171 @@
+"""What a text states about limits: the statements in it, each composed of what, state, period and what is harmless.
+
+Here: the meaning of a statement, and which statement counts. Never here: words, forms, or when a limit ends.
+"""
+
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from paceline.core.signals import Cause
+from paceline.detect.grammar.encoder import CLOSED, STARTS, Encoded, Encoder
+from paceline.detect.grammar.forms import FORMS, Form
+from paceline.detect.grammar.lexicon import LEXICON, Concept, Lexicon
+from paceline.detect.kinds import Kind
+from paceline.detect.prefilter import Branch
+
+LEAD = 14
+"""Words between the beginning of a statement and its core: a longer beginning is a sentence about something else."""
+NEAR = 8
+"""Words after a core that still say what is limited: "the limit of 5 concurrent sessions"."""
+MAX_PLACES = 40
+"""Places of one form that are read. The bound keeps the time linear."""
+FIVE_MINUTES = 300.0
+"""A shorter wait for a quota is a burst: no provider has windows of minutes."""
+HOUR = 3600.0
+"""A longer wait for a rate is a window: no bucket takes an hour to refill."""
+_RIGHT = frozenset('|",<>ftL#4E()')
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that a text states. `start` and `end` are places in the text."""
+
+    form: str
+    kind: Kind
+    start: int = 0
+    end: int = 0
+    is_code: bool = False
+    is_vague: bool = False
+    """Whether nothing says what is limited. Then it counts only with the words that state when it ends."""
+    cause: Cause | None = None
+    short_wait: float | None = None
+    long_wait: float | None = None
+
+
+class Grammar:
+    """Reads statements with the words of one lexicon."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self._encoder = Encoder(lexicon)
+
+    @cached_property
+    def branches(self) -> tuple[Branch, ...]:
+        """What the forms need: a text that states something has a word of each set of one of the branches."""
+        words = {letters: self._words_of(letters) for form in FORMS for letters in form.needs}
+        return tuple(
+            (frozenset({word}), *(words[letters] for letters in form.needs[1:]))
+            for form in FORMS
+            for word in sorted(words[form.needs[0]])
+        )
+
+    def _words_of(self, letters: str) -> frozenset[str]:
+        concepts = frozenset(map(Concept, letters))
+        of_pairs = (max(pair, key=len) for pair, concept in self.lexicon.pairs.items() if concept in concepts)
+        return self.lexicon.words_of(*concepts) | frozenset(of_pairs)
+
+    def statements(self, text: str, *, is_loose: bool) -> list[Statement]:
+        """Return what a text states. Read strictly, a statement must be a sentence of its own."""
+        encoded = self._encoder.encode(text)
+        return [
+            statement
+            for form in FORMS
+            if is_loose or not form.is_loose
+            for found in islice(form.pattern.finditer(encoded.letters), MAX_PLACES)
+            if (statement := _read(encoded, form, found.start(), found.end(), is_loose=is_loose)) is not None
+        ]
+
+
+def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool) -> Statement | None:
+    letters = encoded.letters
+    begin = _beginning(letters, start)
+    lead = letters[begin:start]
+    if "!" in lead or {"N", "0"} & set(lead[-4:]) or ("W" in lead and not is_loose and form.name != "busy"):
+        return None
+    after = letters[end : end + 2 * NEAR]
+    is_code = "0" not in encoded.joined[start:end]
+    if not is_loose:
+        if form.name == "limited-to" and "Y" not in lead:
+            return None  # a page about limits
+        if CLOSED in lead or letters[begin - 1] not in STARTS:
+            return None
+        if not form.open_end and not _ends(after, is_code=is_code):
+            return None
+    meaning = _meaning(form.name, letters[start:end], lead, after)
+    # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
+    if meaning.kind == "none" and not {"s", "Z"} & set(letters[start:end]):
+        return None
+    if not is_loose and (meaning.kind == "none" or (meaning.is_vague and "<" not in after)):
+        return None
+    return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
+
+
+def _beginning(letters: str, start: int) -> int:
+    """Return where the statement around a core begins."""
+    place = start
+    while place > 1 and start - place < LEAD and letters[place - 1] not in STARTS:
+        place -= 1
+    return place
+
+
+def _ends(after: str, *, is_code: bool) -> bool:
+    """Return whether a statement may end here. Names in a list, as in code, state nothing."""
+    after = after[:3].lstrip("e")
+    return not after or (after[0] in _RIGHT and not (is_code and after[0] == ","))
+
+
+def _until(after: str, ends: str) -> str:
+    return next((after[:place] for place, letter in enumerate(after) if letter in ends), after)
+
+
+def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
+    """Compose what is limited, its state and its period. The order of the questions is the order of what decides."""
+    # Names in quotes and addresses may say what is limited, the words after "try again in" never do.
+    near = _until(after[:NEAR], '|"<!')
+    around = lead[-6:] + core + near
+    close = lead[-2:] + core + near[:3]
+    periods = lead[-6:] + core + _until(after, "|<!")
+    is_short, is_long = "p" in periods or "G" in periods, "P" in periods
+
+    def means(kind: Kind, **fields: Any) -> Statement:
+        return Statement(form=form, kind=kind, **fields)
+
+    if form == "busy":
+        return means("overloaded")
+    if form == "oversize":
+        return means("rate" if "R" in lead[-3:] else "none")
+    if _is_size(core, close) and not (is_short or is_long):
+        return means("none")
+    if "c" in around or "S" in core or ("w" in close and not (is_short or is_long) and "u" not in core):
+        return means("platform", cause="concurrency")
+    if "$" in lead[-1:] + core:
+        return means("billing")
+    if is_short:
+        return means("rate", long_wait=HOUR)
+    if is_long:
+        return means("quota", short_wait=HOUR if "R" in around else None)
+    if "k" in core:
+        return means("quota", short_wait=FIVE_MINUTES) if "Yk" in core else means("overloaded")
+    if "R" in close or form in ("throttled", "too-many", "too-high", "limited-to"):
+        return means("rate", long_wait=HOUR)
+    if "u" in close or "I" in around or form == "accounts-spent":
+        return means("quota")
+    if "q" in core and form == "lacking":
+        return means("billing")
+    if "q" in core:
+        return means("quota", short_wait=FIVE_MINUTES, is_vague="Y" not in lead + core and "l" not in core)
+    if "r" in close:
+        return means("rate", long_wait=HOUR)
+    return means("quota", is_vague="Y" not in lead + core and not (lead == "" and core in ("ls", "las")))
+
+
+def _is_size(core: str, close: str) -> bool:
+    """Return whether it is the size of one thing. "Token limit" by itself is that of a conversation or a request."""
+    if "R" in close or "c" in core:
+        return False
+    return "z" in close or ("l" in core and any(name in close for name in ("ml", "bl")))
+
+
+GRAMMAR = Grammar(LEXICON)
