@@ -8,6 +8,7 @@ from benchmarks.control.answers import Readings, Refusal
 from benchmarks.control.fleet import END, WAIT, Answer, Session
 from paceline.core import Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import Budget, Overloaded, QuotaClosed, RateLimited, Signal, Succeeded, Usage
+from paceline.settings.model import FIRST_RAMP_SECONDS
 
 ACCOUNT = "anthropic/max-1"
 SLOW_RETRY_SECONDS = 1.0
@@ -36,13 +37,14 @@ class Governed:
         self.wiring = wiring
         self.paths = {model: f"{ACCOUNT}/{model}" if wiring.scope_per_model else ACCOUNT for model in limits}
         self.readings = readings
-        base = settings or GovernorSettings()
+        base = settings or GovernorSettings(first_ramp=FIRST_RAMP_SECONDS)
         self.governor = Governor(
             GovernorSettings(
                 limits={self.paths[model]: limit for model, limit in limits.items()},
                 cooldown=base.cooldown,
                 headroom=base.headroom,
                 slot_timeout=30 * 86400.0,
+                first_ramp=base.first_ramp,
                 usage_scopes=tuple(self.paths.values()) if readings is not None else (),
             ),
             now=0.0,

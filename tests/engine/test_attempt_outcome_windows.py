@@ -106,6 +106,26 @@ async def test_lesson_30_a_unit_that_always_spends_the_window_alone_is_held() ->
         assert (harness.unit("night/u0").state, harness.unit("night/u0").counters.windows_spent) == ("held", 5)
 
 
+async def test_a_unit_is_not_held_for_a_window_that_answers_once_and_closes_again_until_it_is_reset() -> None:
+    """It reopens 50 minutes late, and each refusal until then states a reset one window later."""
+    reset = NOW + HOUR
+
+    def script(_: Launch) -> Run:
+        now = harness.clock.now()
+        if now < reset:
+            return Run(stdout=init() + rejected(reset), exit_code=1, seconds=1.0)
+        if now < reset + 50 * MINUTE:
+            return Run(stdout=init() + answer(), later=((5.0, rejected(reset + 5 * HOUR)),), exit_code=1, seconds=9.0)
+        return Run(stdout=init() + answer() + done(), seconds=5.0)
+
+    async with EngineHarness(script) as harness:
+        harness.add_claude("night", 1)
+        await harness.run(2 * HOUR + 10 * MINUTE)
+
+        unit = harness.unit("night/u0")
+        assert (unit.state, unit.counters.windows_spent, unit.counters.failures) == ("done", 0, 0)
+
+
 async def test_a_quarantined_canary_reopens_no_window() -> None:
     """The canary crashes without an answer, and its unit has no attempt left: that says nothing about the window."""
 

@@ -56,6 +56,10 @@ class ResumeTimes:
         self._probed_at[payer] = probe_at
         return probe_at
 
+    def is_late(self, scopes: Sequence[str], now: float) -> bool:
+        """Return whether a window on the path has not reopened at its reset yet, so that nobody can have spent it."""
+        return any(window.missed_at is not None for window in self._closed(scopes, now))
+
     def _closed(self, scopes: Sequence[str], now: float) -> list[WindowStatus]:
         statuses = [self._governor.status(scope, now=now) for scope in scopes]
         windows = [window for status in statuses if status is not None for window in status.windows]
@@ -232,7 +236,8 @@ class OutcomeRecorder:
                 scopes = session_scopes(session.campaign, accounts.find(each))
                 elsewhere = self._resume_times.opens_at(scopes, now)
                 resume_at = None if elsewhere is None or resume_at is None else min(resume_at, elsewhere)
-        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window
+        is_late = self._resume_times.is_late(session.ticket.scopes, now)
+        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window and not is_late
         return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=spent_it_alone)
 
     def _report_silent_limit(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:

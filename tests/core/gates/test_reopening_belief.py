@@ -164,6 +164,18 @@ def test_a_period_that_closes_again_at_its_opening_is_late_and_not_spent() -> No
     assert account.look_in_vain() == RESET + 65.0
 
 
+def test_a_window_that_answers_and_closes_again_is_probed_after_growing_waits() -> None:
+    account, now = Account(moves_by(LENGTH)), 0.0
+    while now < RESET + HOUR:
+        canary, now = account.look(), account.looks[-1]
+        if now >= RESET:
+            account.governor.report(ACCOUNT, Succeeded(ticket=canary), now=now)
+        account.refuse(now, canary)
+        account.governor.release(canary, now=now)
+    minutes = [round((at - RESET) / 60) for at in account.looks if at >= RESET]
+    assert minutes == [0, 1, 3, 8, 18, 33, 48, 63]
+
+
 def test_a_reset_that_is_always_minutes_ahead_does_not_draw_a_look_each_time() -> None:
     account = Account(lambda now: now + 300.0)
     while account.look_in_vain() < 24 * HOUR:

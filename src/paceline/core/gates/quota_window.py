@@ -100,7 +100,7 @@ class Window(RelativeTimes):
         if self.state in ("open", "wave") or self.is_contradicted:
             self.refusals = 0
             is_late = not is_explained and not self.reopening.states(resets_at)
-            self.reopening = Reopening.late(self.period.opened_at or now) if is_late else Reopening()
+            self.reopening = self.reopening.late(self.period.opened_at or now) if is_late else Reopening()
             if self.resets_at is not None and self.resets_at > now:
                 self.reopening.on_stated(self.resets_at, now)
         is_first = self.state != "closed" or self.is_contradicted

@@ -67,14 +67,16 @@ class Reopening(msgspec.Struct):
     moved_to: float | None = None
     """The reset that was stated instead of the missed one, although nothing of ours can have spent a new period."""
 
-    @classmethod
-    def late(cls, began_at: float) -> "Reopening":
-        """Return the belief after the closing of a period that began just now, and that nobody can have spent."""
-        return cls(missed_at=began_at, broken=1)
+    def late(self, began_at: float) -> "Reopening":
+        """Return the belief after the closing of a period that began just now, and that nobody can have spent.
+
+        The looks before the success count: the next wait is longer.
+        """
+        return Reopening(missed_at=began_at, broken=1, looks=self.looks)
 
     def after_success(self) -> "Reopening":
         """Return the belief with which the window reopens. A stated reset that is still ahead may be true after all."""
-        return Reopening(stated=() if self.missed_at is not None else self.stated)
+        return Reopening(stated=() if self.missed_at is not None else self.stated, looks=self.looks)
 
     def states(self, resets_at: float | None) -> bool:
         """Return whether the reset is a hypothesis already."""
