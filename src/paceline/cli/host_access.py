@@ -1,47 +1,27 @@
 """Hosts as commands see them: what the daemon knows of them now, how they reach it, and where they are configured."""
 
-import msgspec
-
-from paceline.api.token_registry import own_token_of
 from paceline.api.tokens import HOST_FOLDER
 from paceline.cli.daemon_address import ALL_INTERFACES, daemon_url, fleet_url
+from paceline.cli.live_state import asking
 from paceline.cli.wiring import Home
-from paceline.client.daemon_calls import LOOPBACK, trusted_authorities
+from paceline.client.daemon_calls import LOOPBACK
 from paceline.config_files.documents import Mistakes, read_toml
 from paceline.engine.hosts.registry import stored_host_states
 from paceline.errors import InvalidInput
 from paceline.hosts.launchers.interface import WorkerLauncher
 from paceline.hosts.launchers.launcher_choice import launcher_of
-from paceline.leadership import Leader
 from paceline.settings import HostSettings
 from paceline.views.hosts import Hosts, HostView, host_views
-
-ANSWER_SECONDS = 5.0
-"""How long a daemon may take to list its hosts. One that is alive takes milliseconds."""
 
 
 def read_hosts(home: Home) -> tuple[list[HostView], bool]:
     """Return the hosts, and whether a daemon has said so. Without one, they are as they were stored last."""
-    leader = home.engine_leader()
-    found = None if leader is None else _ask_daemon(home, leader)
+    with asking(home) as ask:
+        answer = None if ask is None else ask("/v1/hosts")
+    found = None if answer is None else answer.decoded(Hosts)
     if found is not None:
-        return found, True
+        return found.hosts, True
     return host_views(stored_host_states(home.store, home.settings.hosts)), False
-
-
-def _ask_daemon(home: Home, leader: Leader) -> list[HostView] | None:
-    import httpx  # most commands do not need it
-
-    url = leader.url or daemon_url(home)
-    headers = {"authorization": f"Bearer {own_token_of(home.store, home.path, 'read')}"}
-    try:
-        answer = httpx.get(
-            f"{url}/v1/hosts", headers=headers, timeout=ANSWER_SECONDS, trust_env=False, verify=trusted_authorities()
-        )
-        answer.raise_for_status()
-        return msgspec.json.decode(answer.content, type=Hosts).hosts
-    except (httpx.HTTPError, msgspec.DecodeError):
-        return None
 
 
 def refuse_configured(home: Home, name: str) -> None:

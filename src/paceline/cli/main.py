@@ -39,7 +39,7 @@ COMMANDS = {
         *("list", "status", "top", "units", "why", "logs", "diff", "events", "doctor"),
         *("results", "show", "summary"),
     ),
-    "Capacity": ("limits", "pool", "limit", "cooldown", "restore"),
+    "Capacity": ("limits", "pool", "limit", "cooldown", "restore", "gateway"),
     "Demo and detection": ("demo", "detect", "report"),
 }
 """Every command by its help panel, in the order in which the help lists them."""

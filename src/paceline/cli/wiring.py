@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -19,6 +19,7 @@ from paceline.cli.time_text import moment
 from paceline.cli.usage_sources import usage_sources
 from paceline.clock import SystemClock
 from paceline.config_files.checks import without_password
+from paceline.core import ScopeStatus
 from paceline.core.unit_lifecycle import Policy
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine.campaign_accounts import CampaignAccounts
@@ -115,15 +116,20 @@ class Home:
         """Return the state that an engine would find now, for a command that only reads."""
         return OfflineState(self.store, engine_settings(self.settings, self.zone, self.path), now, extra)
 
-    def read_fleet(self, now: float, offline: OfflineState | None = None) -> FleetState:
-        """Read what views are built from, as a process that does not lead."""
+    def read_fleet(
+        self, now: float, offline: OfflineState | None = None, *, scopes: Sequence[ScopeStatus] | None = None
+    ) -> FleetState:
+        """Read what views are built from, as a process that does not lead.
+
+        `scopes` are those of the running daemon, if there is one: the store does not know the calls of its gateway.
+        """
         state = self.offline_state(now) if offline is None else offline
         return read_fleet(
             self.store,
             state.governor,
             self.settings,
             self.zone,
-            statuses=state.governor.statuses(now=now),
+            statuses=state.governor.statuses(now=now) if scopes is None else scopes,
             now=now,
             campaigns=tuple(state.campaigns.values()),
         )

@@ -72,6 +72,15 @@ class GatewayActivity(GatewayCounts, frozen=True, kw_only=True):
     tokens_today: Tokens = Tokens()
     cost_today: Cost = Cost()
 
+    @property
+    def counts(self) -> GatewayCounts:
+        return GatewayCounts(
+            in_flight=self.in_flight,
+            waiting=self.waiting,
+            per_minute=self.per_minute,
+            refused_per_minute=self.refused_per_minute,
+        )
+
 
 class SpendSum(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What calls have used, by the fields that were asked for. Costs are in dollars, null if nothing has a price.

@@ -10,6 +10,7 @@ from paceline.api.context import Context
 from paceline.errors import UnknownName
 from paceline.store.spend import summed
 from paceline.views.gateway_calls import (
+    GatewayActivity,
     GatewayRequest,
     GatewayRequests,
     GatewaySpend,
@@ -19,6 +20,11 @@ from paceline.views.gateway_calls import (
 )
 
 MOST_RECENT = 1000
+
+
+@get("/v1/gateway", sync_to_thread=False, summary="The calls of the gateway at a glance, and what they cost today")
+def get_activity(context: Context) -> GatewayActivity:
+    return context.calls.activity()
 
 
 @get("/v1/gateway/requests", sync_to_thread=False, summary="Calls of the gateway that run, wait and ended of late")
@@ -54,4 +60,4 @@ def get_spend(
     return spend_view(summed([*context.store.spend(since=first, key=key), *unsaved]), first, fields)
 
 
-ROUTES: list[HTTPRouteHandler] = [list_requests, get_request, get_spend]
+ROUTES: list[HTTPRouteHandler] = [get_activity, list_requests, get_request, get_spend]

@@ -3,6 +3,7 @@
 import time
 
 from paceline.cli.limit_text import LimitLine, limit_line, limit_text
+from paceline.cli.live_state import read_live
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, print_table, print_value, table
 from paceline.cli.wiring import open_home
@@ -13,7 +14,10 @@ def command(as_json: AsJson = False) -> None:
     """Show every limit: the value in force, its source, what was learned, what is paused or closed."""
     with open_home() as home:
         now = time.time()
-        lines = [limit_line(row, home.settings, now) for row in limit_rows(home.read_fleet(now))]
+        lines = [
+            limit_line(row, home.settings, now)
+            for row in limit_rows(home.read_fleet(now, scopes=read_live(home).scopes))
+        ]
     if as_json:
         print_value({"limits": lines})
         return

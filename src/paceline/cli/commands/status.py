@@ -6,7 +6,9 @@ import msgspec
 from msgspec import UNSET
 from rich.text import Text
 
+from paceline.cli.call_text import call_counts_text
 from paceline.cli.limit_text import condition_text, limit_text
+from paceline.cli.live_state import read_live
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
@@ -20,8 +22,9 @@ from paceline.views.status import StatusSummary, read_status_summary
 def command(as_json: AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
-        fleet = home.read_fleet(time.time())
-        status = read_status_summary(fleet, home.leader_process(), GatewayCounts())
+        live = read_live(home)
+        fleet = home.read_fleet(time.time(), scopes=live.scopes)
+        status = read_status_summary(fleet, home.leader_process(), live.counts)
         if as_json:
             print_value(status)
             return
@@ -39,6 +42,8 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
     _print_fact("pool", f"{sessions}, {pool.waiting} units waiting, {pool.parked} parked")
     units = msgspec.structs.asdict(status.units)
     _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
+    if status.gateway is None or status.gateway != GatewayCounts():
+        _print_fact("gateway", call_counts_text(status.gateway))
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:

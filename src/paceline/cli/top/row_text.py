@@ -9,6 +9,7 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli import event_text
+from paceline.cli.call_text import activity_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
@@ -20,6 +21,7 @@ from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
+from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.status import stopped_units, total_units
 from paceline.views.units import phase_of
 
@@ -125,6 +127,8 @@ def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
     parts.append(("done/h", f"{snapshot.rate.per_hour:,}"))
     if (eta := snapshot.rate.eta) is not None:
         parts.append(("ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}"))
+    if snapshot.gateway is not None and snapshot.gateway != GatewayActivity():
+        parts.append(("calls", activity_text(snapshot.gateway)))
     parts.append(("now", clock_time(now, zone)))
     line = Text()
     for name, value in parts:

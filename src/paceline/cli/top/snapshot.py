@@ -9,10 +9,11 @@ import msgspec
 
 from paceline.agents.account import split_login
 from paceline.cli.limit_text import source_text
+from paceline.cli.live_state import read_live
 from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus
-from paceline.core.values.scopes import is_provider_scope
+from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, StoredEvent
@@ -20,7 +21,7 @@ from paceline.views.accounts import known_accounts
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
-from paceline.views.gateway_calls import GatewayCounts
+from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.status import StatusSummary, completion_rate, read_status_summary
 from paceline.views.throughput import CompletionRate, Throughput
 from paceline.views.why import Wait, stored_waits, wait_rows
@@ -31,7 +32,7 @@ PAGE_EVENTS = 1000
 
 
 class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope. `source` is where its limit comes from, `queue` the number of waiting units that could start there."""
+    """A scope. `source` is where its limit comes from. `queue`: units that could start there, and waiting calls."""
 
     capacity: ScopeCapacity
     source: str
@@ -47,6 +48,8 @@ class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     campaigns: tuple[CampaignView, ...]
     notes: Mapping[str, str]
     scopes: tuple[ScopeLine, ...]
+    gateway: GatewayActivity | None
+    """None if the daemon did not answer."""
     events: tuple[StoredEvent, ...]
     """Events since the last snapshot."""
 
@@ -64,15 +67,17 @@ class SnapshotReader:
         home = self._home
         self._throughput.catch_up(now)
         offline = home.offline_state(now)
-        fleet = home.read_fleet(now, offline)
+        live = read_live(home)
+        fleet = home.read_fleet(now, offline, scopes=live.scopes)
         waits = wait_rows(stored_waits(home.store), fleet.campaigns)
         return TopSnapshot(
             at=now,
-            status=read_status_summary(fleet, home.leader_process(), GatewayCounts()),
+            status=read_status_summary(fleet, home.leader_process(), live.counts),
             rate=completion_rate(fleet, self._throughput),
             campaigns=tuple(campaign_views(fleet, self._throughput)),
             notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
-            scopes=tuple(_scope_lines(home, offline, fleet)),
+            scopes=tuple(_scope_lines(home, offline, fleet, live.gateway)),
+            gateway=live.gateway,
             events=tuple(self._new_events()),
         )
 
@@ -109,12 +114,17 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState) -> Iterator[ScopeLine]:
+def _scope_lines(
+    home: Home, offline: OfflineState, fleet: FleetState, gateway: GatewayActivity | None
+) -> Iterator[ScopeLine]:
     """Yield the scopes that `limits` lists, and every account, those of providers last."""
     rows = {row.scope: row for row in limit_rows(fleet)}
     accounts = {account.scope for account in known_accounts(home.settings, fleet.campaigns)}
     rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
     queues = _queues(home, offline)
+    for scope, calls in ({} if gateway is None else gateway.waiting_by_scope).items():
+        for part in (RUNS, *path_scopes(scope)):
+            queues[part] = queues.get(part, 0) + calls
     own = [row for row in rows.values() if not is_provider_scope(row.scope)]
     of_providers = sorted((row for row in rows.values() if is_provider_scope(row.scope)), key=lambda row: row.scope)
     for row in (*own, *of_providers):

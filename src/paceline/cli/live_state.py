@@ -1,0 +1,120 @@
+"""What the running daemon knows and no store has: its scopes as they are now, and the calls of its gateway.
+
+Here: asking the daemon of a home, or the leader of its fleet. Never here: what a command prints.
+"""
+
+import contextlib
+import http.client
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paceline.api.token_registry import own_token_of
+from paceline.cli.wiring import Home
+from paceline.client.daemon_calls import LOOPBACK, URL_FILE, trusted_authorities
+from paceline.core import ScopeStatus
+from paceline.leadership import Leader
+from paceline.shared_leadership import this_machine
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts
+
+ANSWER_SECONDS = 2.0
+"""How long a daemon may take to answer. One that is alive takes milliseconds, and a person waits."""
+OK = 200
+
+Value = TypeVar("Value")
+
+
+class _Scopes(msgspec.Struct, frozen=True):
+    scopes: list[ScopeStatus]
+
+
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon has answered. `scopes` is None without a daemon, `gateway` if it did not answer."""
+
+    scopes: Sequence[ScopeStatus] | None = None
+    gateway: GatewayActivity | None = None
+
+    @property
+    def counts(self) -> GatewayCounts | None:
+        """How many calls the gateway has."""
+        return None if self.gateway is None else self.gateway.counts
+
+
+class DaemonAnswer(msgspec.Struct, frozen=True):
+    """The status and the body of an answer."""
+
+    status: int
+    body: bytes
+
+    def decoded(self, kind: type[Value]) -> Value | None:
+        """Return the value of a good answer."""
+        try:
+            return msgspec.json.decode(self.body, type=kind) if self.status == OK else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+
+def read_live(home: Home) -> LiveState:
+    """Return what the daemon knows now. Without one there are no calls."""
+    with asking(home) as ask:
+        if ask is None:
+            return LiveState(gateway=GatewayActivity())
+        scopes = ask("/v1/scopes")
+        gateway = None if scopes is None else ask("/v1/gateway")
+    found = None if scopes is None else scopes.decoded(_Scopes)
+    activity = None if gateway is None else gateway.decoded(GatewayActivity)
+    return LiveState(scopes=None if found is None else found.scopes, gateway=activity)
+
+
+class Asking:
+    """One connection to a daemon. It returns None for what the daemon does not answer in time."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=ANSWER_SECONDS, context=trusted_authorities()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    def __call__(self, path: str) -> DaemonAnswer | None:
+        try:
+            self._connection.request("GET", path, headers=self._headers)
+            answer = self._connection.getresponse()
+            return DaemonAnswer(answer.status, answer.read())
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def asking(home: Home) -> Iterator[Asking | None]:
+    """Yield what asks the daemon of the home; None if none serves it."""
+    leader = home.engine_leader()
+    url = None if leader is None else _address(home, leader)
+    if url is None:
+        yield None
+        return
+    ask = Asking(url, own_token_of(home.store, home.path, "read"))
+    try:
+        yield ask
+    finally:
+        ask.close()
+
+
+def _address(home: Home, leader: Leader) -> str | None:
+    """Return where the leader serves. An engine that runs a plan in the foreground serves nothing."""
+    url = leader.url
+    if url is not None and urlsplit(url).hostname in LOOPBACK and leader.machine != this_machine():
+        return None  # it listens only on its own machine
+    if url is None and not home.store.is_shared:
+        with contextlib.suppress(OSError):
+            url = (home.path / URL_FILE).read_text().strip() or None
+    return url

@@ -1,0 +1,104 @@
+"""Commands beside a running daemon: they show the live numbers of its gateway, as the page does."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.gateway.daemon_process import Daemon
+from tests.gateway.gateway_harness import PATIENCE_SECONDS
+from tests.gateway.raw_http import RawUpstream, Wire, ok
+
+ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
+CALLS = 3
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+
+def settings(url: str) -> str:
+    return f"""
+[accounts.work]
+provider = "anthropic"
+kind = "metered"
+base_url = "{url}"
+key_env = "WORK_KEY"
+max_parallel_requests = 1
+[prices]
+"m" = {{ input = 2.0, output = 1000.0 }}
+"""
+
+
+@contextlib.asynccontextmanager
+async def upstream(go: asyncio.Event) -> AsyncIterator[RawUpstream]:
+    """A provider that answers each call once it may."""
+
+    async def answer(wire: Wire) -> None:
+        while True:
+            await wire.read_message()
+            await go.wait()
+            wire.send(ok(ANSWER))
+
+    async with RawUpstream(answer) as made:
+        yield made
+
+
+async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here: dict[str, str]) -> None:
+    go = asyncio.Event()
+    async with upstream(go) as provider:
+        daemon = Daemon(tmp_path, settings(provider.url), "", here)
+
+        async def shown(*command: str) -> dict[str, object]:
+            done = await asyncio.to_thread(daemon.give, *command, "--json")
+            assert (done.returncode, done.stderr) == (0, "")
+            return dict(json.loads(done.stdout))
+
+        with contextlib.ExitStack() as stack:
+            client = await asyncio.to_thread(stack.enter_context, daemon.up())
+            async with httpx.AsyncClient(
+                base_url=client.base_url, headers=client.headers, timeout=PATIENCE_SECONDS, trust_env=False
+            ) as caller:
+                calls = [
+                    asyncio.create_task(caller.post("/gateway/work/v1/messages", json={"model": "m"}))
+                    for _ in range(CALLS)
+                ]
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    listed: dict[str, list[dict[str, str]]] = {"waiting": []}
+                    while len(listed["waiting"]) < CALLS - 1:
+                        listed = (await caller.get("/v1/gateway/requests")).json()
+                status, limits = await shown("status"), await shown("limits")
+                waits = await shown("why", listed["waiting"][0]["id"])
+                go.set()
+                answers = await asyncio.gather(*calls)
+                spent = await shown("gateway", "spend", "--by", "model")
+                known = await shown("why", answers[0].headers["x-paceline-request-id"])
+            await asyncio.to_thread(stack.close)
+        stored = await shown("gateway", "spend", "--by", "model")
+        stopped = await shown("status")
+
+    assert status["gateway"] == {
+        "in_flight": 1,
+        "waiting": CALLS - 1,
+        "per_minute": CALLS,
+        "refused_per_minute": 0,
+    }
+    rows = {row["scope"]: row for row in limits["limits"]}  # type: ignore[attr-defined]
+    assert (rows["anthropic/work"]["in_flight"], waits["reason"], waits["status"]) == (1, "limit", None)
+    assert (known["status"], known["cost"]) == (200, {"billed": 3.0, "imputed": None})
+    assert spent == stored
+    assert spent["rows"] == [
+        {
+            "model": "m",
+            "requests": CALLS,
+            "tokens": {"input": 3_000_000, "output": 3000, "cache_read": 0, "cache_write": 0},
+            "cost": {"billed": 9.0, "imputed": None},
+            "unpriced": 0,
+            "estimated": 0,
+        }
+    ]
+    assert stopped["gateway"] == {"in_flight": 0, "waiting": 0, "per_minute": 0, "refused_per_minute": 0}
