@@ -337,8 +337,10 @@ class SignalBody(RequestSchema, frozen=True, kw_only=True):
     hard_cap: int | None = None
     requests_remaining: int | None = None
     requests_reset_at: float | None = None
+    requests_limit: int | None = None
     tokens_remaining: int | None = None
     tokens_reset_at: float | None = None
+    tokens_limit: int | None = None
     used_ratio: float | None = None
     tokens: int | None = None
 

@@ -84,11 +84,15 @@ def _own_rows(signal: Signal, seen_at: float, zone: ZoneInfo) -> list[tuple[str,
     return []
 
 
+def _of_limit(left: int | None, limit: int | None) -> str | None:
+    return None if left is None else str(left) if limit is None else f"{left} of {limit}"
+
+
 def _budget_rows(signal: Budget, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
     window = WINDOWS.get(signal.window or "", signal.window)
     counts = [
-        ("requests left", signal.requests_remaining),
-        ("tokens left", signal.tokens_remaining),
+        ("requests left", _of_limit(signal.requests_remaining, signal.requests_limit)),
+        ("tokens left", _of_limit(signal.tokens_remaining, signal.tokens_limit)),
         ("window", window),
     ]
     rows = [(name, str(value)) for name, value in counts if value is not None]

@@ -96,12 +96,14 @@ class Usage(Signal, frozen=True, kw_only=True):
 
 
 class Budget(Signal, frozen=True, kw_only=True):
-    """What response headers say is left, of a rate (`*_remaining`) or of a window (`used_ratio`)."""
+    """What response headers say is left, of a rate (`*_remaining` of `*_limit`) or of a window (`used_ratio`)."""
 
     requests_remaining: int | None = None
     requests_reset_at: float | None = None
     tokens_remaining: int | None = None
     tokens_reset_at: float | None = None
+    requests_limit: int | None = None
+    tokens_limit: int | None = None
     used_ratio: float | None = None
     window: str | None = None
     resets_at: float | None = None

@@ -55,10 +55,10 @@ def named_reasons(headers: Headers) -> str:
 
 
 def _empty_bucket(buckets: dict[str, Bucket]) -> Reset | None:
-    spent = [reset for left, reset in buckets.values() if left == 0 and reset is not None]
+    spent = [reset for left, reset, _ in buckets.values() if left == 0 and reset is not None]
     if spent:
         return Reset(at=max(spent), confidence=0.9, source="header", rule="header.exhausted-bucket")
-    silent = [reset for left, reset in buckets.values() if left is None and reset is not None]
+    silent = [reset for left, reset, _ in buckets.values() if left is None and reset is not None]
     if silent and len(silent) == len(buckets):
         return Reset(at=max(silent), confidence=0.6, source="header", rule="header.bucket-reset")
     return None
@@ -66,24 +66,27 @@ def _empty_bucket(buckets: dict[str, Bucket]) -> Reset | None:
 
 def _bucket_budgets(buckets: dict[str, Bucket]) -> list[Budget]:
     """Return the budget of requests and tokens. Of several buckets of one sort the emptiest counts."""
-    requests: Bucket = (None, None)
-    tokens: Bucket = (None, None)
-    for name, (left, reset) in buckets.items():
-        if left is None:
-            continue
-        if "token" in name:
-            if tokens[0] is None or left < tokens[0]:
-                tokens = (left, reset)
-        elif requests[0] is None or left < requests[0]:
-            requests = (left, reset)
-    if requests[0] is None and tokens[0] is None:
+    told = [(name, bucket) for name, bucket in buckets.items() if bucket.left is not None]
+    requests = _emptiest([bucket for name, bucket in told if "token" not in name])
+    tokens = _emptiest([bucket for name, bucket in told if "token" in name])
+    if not told:
         return []
     return [
         Budget(
-            requests_remaining=None if requests[0] is None else int(requests[0]),
-            requests_reset_at=requests[1],
-            tokens_remaining=None if tokens[0] is None else int(tokens[0]),
-            tokens_reset_at=tokens[1],
+            requests_remaining=_whole(requests.left),
+            requests_reset_at=requests.reset,
+            requests_limit=_whole(requests.limit),
+            tokens_remaining=_whole(tokens.left),
+            tokens_reset_at=tokens.reset,
+            tokens_limit=_whole(tokens.limit),
             source="header",
         )
     ]
+
+
+def _emptiest(buckets: list[Bucket]) -> Bucket:
+    return min(buckets, key=lambda bucket: bucket.left or 0.0, default=Bucket())
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)

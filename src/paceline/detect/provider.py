@@ -86,7 +86,7 @@ class HeaderRules(msgspec.Struct, frozen=True, kw_only=True):
     words: frozenset[str] = frozenset()
     """Words of which one is in each name that states a limit by itself."""
     buckets: str = ""
-    """Pattern of headers that state how much is left (groups `bucket` and `what`: `remaining` or `reset`)."""
+    """Pattern of headers that state how much is left (groups `bucket` and `what`: `remaining`, `reset`, `limit`)."""
     budgets: Callable[[Headers, float], list[Budget]] | None = None
     """Further budgets, from (headers, seen_at)."""
     decide: Callable[[Headers, int | None, float], HeaderReading | None] | None = None

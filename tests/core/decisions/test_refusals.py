@@ -159,15 +159,16 @@ def test_a_limit_that_the_provider_states_outranks_what_refusals_taught() -> Non
 
 
 def test_the_rate_between_two_refusals_is_kept_by_runs_and_sessions_do_not_count() -> None:
-    governor = running(6, 8)
+    governor = running(8, 8)
+    governor.request(session("waits"), now=9.0)
     now, number = 10.0, 0
-    for second in range(240):  # two a second are accepted, and each two minutes are one too many
+    for second in range(240):  # two a second are accepted, and each hundred seconds are one too many
         now = 10.0 + second
         for _ in range(2):
             number += 1
             ticket = turn_of("s0", number)
             if isinstance(governor.try_request(ticket, now=now), Granted):
-                if number % 240 == 0:
+                if number % 200 == 0:
                     governor.report(SCOPE, RateLimited(retry_after=1.0, cause="requests", ticket=ticket.id), now=now)
                 governor.release(ticket.id, now=now)
     assert limit(governor, now) == 8
@@ -180,6 +181,8 @@ def test_the_rate_between_two_refusals_is_kept_by_runs_and_sessions_do_not_count
             entered += 1
             governor.release(ticket.id, now=now + 2.0 + tick / 10)
     assert 100 <= entered <= 150, "about two a second"
+    governor.cancel("waits", now=now + 63.0)
+    governor.release("s7", now=now + 63.0)
     assert isinstance(governor.try_request(session("another"), now=now + 63.0), Granted)
 
 

@@ -76,3 +76,59 @@ def test_room_is_left_in_a_token_budget_for_a_run_as_large_as_the_largest_was() 
     assert isinstance(governor.try_request(run("enough"), now=1.0), Granted)
     governor.report(SCOPE, Budget(tokens_remaining=55_000, tokens_reset_at=60.0), now=1.0)
     assert not isinstance(governor.try_request(run("too little"), now=1.0), Granted)
+
+
+def test_one_refusal_after_idle_time_does_not_slow_the_next_burst() -> None:
+    """Nobody waited, so what went through before it shows nothing of the provider's rate."""
+    governor = Governor(GovernorSettings(limits={SCOPE: 4}), now=0.0)
+
+    def call(name: str, at: float) -> None:
+        assert isinstance(governor.request(run(name), now=at), Granted)
+        governor.report(SCOPE, Succeeded(ticket=name, tokens=30), now=at + 0.2)
+        governor.release(name, now=at + 0.2)
+
+    for number in range(4):
+        call(f"idle{number}", 4.0 * number)
+    assert isinstance(governor.request(run("refused"), now=16.0), Granted)
+    governor.report(SCOPE, RateLimited(retry_after=1.0, cause="tokens", ticket="refused"), now=16.1)
+    governor.release("refused", now=16.1)
+    call("again", 17.1)
+
+    now, ends = 20.0, list[tuple[float, str]]()
+    governor.collect()
+    governor.request_all([run(f"burst{number}") for number in range(12)], now=now)
+    while True:
+        ends += [(now + 0.2, each.ticket_id) for each in governor.advance(now=now) if isinstance(each, Granted)]
+        if not ends:
+            break
+        wake = governor.next_wakeup()
+        now = max(now, min(ends[0][0], wake or ends[0][0]))
+        while ends and ends[0][0] <= now:
+            governor.release(ends.pop(0)[1], now=now)
+    assert governor.waiting(now=now) == {}
+    assert now - 20.0 <= 0.6 + 1.5
+
+
+def test_a_guess_is_forgotten_after_two_minutes_without_a_refusal() -> None:
+    rate = LearnedRate.first("tokens", 10, 60.0, 0.0, now=0.0)
+    assert rate.forgotten_at() == 120.0
+    rate.on_grant(run("r"), 0.0, 60.0)
+    assert rate.interval(0.0) <= 6.0 / 4
+
+
+def test_idle_time_never_halves_a_rate() -> None:
+    rate = LearnedRate.first("requests", 60, 60.0, 0.0, now=0.0)
+    for incident in range(1, 6):
+        now = 90.0 * incident
+        rate.on_grant(run(f"r{incident}"), 0.0, now, is_wanted=False)
+        before = rate.interval(0.0)
+        rate.on_refused(now + 0.1)
+        assert rate.interval(0.0) <= before / 0.98 + 1e-9
+
+
+def test_a_guess_is_no_slower_than_headers_and_waits_of_the_provider_allow() -> None:
+    by_headers = LearnedRate.first("requests", 2, 60.0, 0.0, now=0.0)
+    by_headers.bound(None, 5.0, 0.0)
+    by_wait = LearnedRate.first("requests", 2, 60.0, 0.0, now=0.0)
+    by_wait.bound(1.0, 0.0, 0.0)
+    assert (by_headers.rate, by_wait.rate) == (5.0, 0.5)

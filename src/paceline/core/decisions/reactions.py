@@ -107,7 +107,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
             incidents.last_paced = ledger.seq
         else:
             incidents.last = ledger.seq
-        learn_from_incident(ledger, scope, adaptive, signal.cause, slot)
+        learn_from_incident(ledger, scope, adaptive, signal.cause, slot, outside_seconds(signal.retry_after))
     incidents.until = pause.until
     scope.refresh()
     ledger.schedule(scope)
@@ -247,7 +247,7 @@ def _count(value: object) -> int | None:
 def _budget(ledger: Ledger, scope: Scope, signal: Budget) -> list[Scope]:
     if signal.requests_remaining is not None or signal.tokens_remaining is not None:
         budget = scope.gates.get(HeaderBudget) or HeaderBudget()
-        budget.on_reading(signal, ledger.now)
+        budget.on_reading(signal, scope.live, ledger.now)
         scope.gates.put(budget)
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW

@@ -3,6 +3,7 @@
 A refusal that may be about concurrency is one start too many, a limit that fell in mid-run, or a count that lags.
 """
 
+from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
 from paceline.core.gates.start_spacing import START_SPAN_SECONDS, StartSpacing
@@ -25,36 +26,49 @@ FEWEST_PROVEN = 2
 
 
 def learn_from_incident(
-    ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, cause: Cause | None, slot: LiveSlot | None
+    ledger: Ledger,
+    scope: Scope,
+    adaptive: AdaptiveLimit,
+    cause: Cause | None,
+    slot: LiveSlot | None,
+    retry_after: float | None = None,
 ) -> None:
     """Learn from a new incident by its cause; an unknown cause counts as concurrency."""
     if cause in ("requests", "tokens"):
         adaptive.incidents.was_step = True
-        _learn_rate(ledger, scope, cause)
+        _learn_rate(ledger, scope, cause, retry_after)
     elif cause == "starts":
         recent = sum(at > ledger.now - START_SPAN_SECONDS for at in _recent(ledger, scope, runs=False))
         spacing = StartSpacing.from_starts(recent - 1, scope.gates.get(StartSpacing), ledger.now)
         scope.put_gate(spacing)
         ledger.emit("scope.paced", scope.name, interval=spacing.interval, cause=cause)
     else:
-        adaptive.incidents.was_step = True
         _step_down(ledger, scope, adaptive, slot)
+        adaptive.incidents.was_step = adaptive.limit is not None
 
 
-def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause) -> None:
+def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float | None) -> None:
     learned = scope.gates.get(LearnedRates) or LearnedRates()
     rate = learned.rates.get(cause)
     if rate is not None:
         rate.on_refused(ledger.now)
     else:
-        runs = _recent(ledger, scope, runs=True)
+        wanted_since = _wanted_since(ledger, scope)
+        runs = [at for at in _recent(ledger, scope, runs=True) if wanted_since is not None and at >= wanted_since]
         if len(runs) < 2:
-            return  # one start alone shows no rate
+            return  # one start alone shows no rate, nor do any while nobody waits: the provider could do more
         seconds = max(1.0, ledger.now - min(runs))
         rate = LearnedRate.first(cause, len(runs), seconds, scope.tokens.mean, ledger.now)
         learned.rates[cause] = rate
         scope.put_gate(learned)
+    stated = scope.gates.get(HeaderBudget)
+    rate.bound(retry_after, 0.0 if stated is None else stated.per_second(cause), scope.tokens.mean)
     ledger.emit("scope.paced", scope.name, interval=rate.interval(scope.tokens.mean), cause=cause)
+
+
+def _wanted_since(ledger: Ledger, scope: Scope) -> float | None:
+    """Return since when a ticket has waited for the scope; None where nobody waits."""
+    return min((each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes), default=None)
 
 
 def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:

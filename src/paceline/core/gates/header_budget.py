@@ -1,4 +1,4 @@
-"""Budgets from response headers: what is left until a reset, counted down by what was started.
+"""Budgets from response headers: what is left of a limit, counted down by what was started and up by its refill.
 
 Mirrored here so that calls wait instead of being refused. Sessions do not count: their runs use the budget.
 """
@@ -6,9 +6,8 @@ Mirrored here so that calls wait instead of being refused. Sessions do not count
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
-
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.stated_budget import StatedBudget
 from paceline.core.signals import Budget
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
@@ -22,19 +21,10 @@ UNTIL_READ = 2.5
 """What a run without a stated size is charged, in means, until the next reading: a few large ones may go at once."""
 LARGE_FADES = 0.9997
 """Per run: the largest counts half after about 2,300 runs, so that one odd run does not rule for days."""
+RECHECK_SECONDS = 1.0
+"""How often a filling token budget is checked for a run that is larger than usual."""
 LONGEST_BUDGET_SECONDS = 32 * 86400.0
 """A reset further ahead than the longest period there is (a month) was meant in milliseconds."""
-
-
-class Remaining(msgspec.Struct):
-    """What is left until a reset by a header, counted down by what was started since."""
-
-    left: float
-    resets_at: float
-
-    def obstacle(self, need: float, now: float) -> float | None:
-        """Return the reset to wait for where less than `need` is left."""
-        return self.resets_at if now < self.resets_at and self.left < need else None
 
 
 class HeaderBudget(Gate):
@@ -43,24 +33,31 @@ class HeaderBudget(Gate):
     TAG = "header_budget"
     relative_times: ClassVar[tuple[str, ...]] = ()
 
-    requests: Remaining | None = None
-    tokens: Remaining | None = None
+    requests: StatedBudget | None = None
+    tokens: StatedBudget | None = None
     large_tokens: float = 0.0
     """What the largest run used. Older runs count for less."""
     largest_left: float = 0.0
 
-    def on_reading(self, budget: Budget, now: float) -> None:
-        """Take over what the headers of a response state."""
-        self.requests = _remaining(budget.requests_remaining, budget.requests_reset_at, now) or self.requests
-        self.tokens = _remaining(budget.tokens_remaining, budget.tokens_reset_at, now) or self.tokens
+    def on_reading(self, budget: Budget, live: int, now: float) -> None:
+        """Take over what the headers of a response state, while `live` slots may not be counted in it yet."""
+        requests = budget.requests_remaining, budget.requests_limit, budget.requests_reset_at
+        tokens = budget.tokens_remaining, budget.tokens_limit, budget.tokens_reset_at
+        self.requests = _read(self.requests, requests, live, now)
+        self.tokens = _read(self.tokens, tokens, None, now)
         self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
+
+    def per_second(self, cause: str) -> float:
+        """Return the rate of the budget of `requests` or `tokens`; 0 where it is not known."""
+        part = self.tokens if cause == "tokens" else self.requests
+        return 0.0 if part is None else part.per_second
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         return None if self._obstacle(ticket, scope, now) is None else "pacing"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        what, resets_at = self._obstacle(ticket, scope, now) or ("budget", None)
-        return Explanation(f"no {what} left in {scope.name}", resets_at)
+        what, at = self._obstacle(ticket, scope, now) or ("budget", None)
+        return Explanation(f"no {what} left in {scope.name} by its response headers", at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         return self._obstacle(ticket, scope, now) is not None
@@ -73,9 +70,19 @@ class HeaderBudget(Gate):
         if SESSIONS in ticket.scopes:
             return ()
         if self.requests is not None:
-            self.requests.left -= 1
+            self.requests.take(1.0, now)
         if self.tokens is not None:
-            self.tokens.left -= self._need(ticket.tokens, scope) * (1.0 if ticket.tokens is not None else UNTIL_READ)
+            charge = self._need(ticket.tokens, scope) * (1.0 if ticket.tokens is not None else UNTIL_READ)
+            self.tokens.take(charge, now)
+        return ()
+
+    def awaits_success(self, scope: ScopeView) -> bool:
+        return True
+
+    def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        if ticket is not None and SESSIONS not in ticket.scopes:
+            self.requests = None if self.requests is None or self.requests.is_over(granted_at, now) else self.requests
+            self.tokens = None if self.tokens is None or self.tokens.is_over(granted_at, now) else self.tokens
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
@@ -85,26 +92,41 @@ class HeaderBudget(Gate):
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
         if not has_waiters:
             return None
-        return earliest(now, *(part.resets_at for part in (self.requests, self.tokens) if part is not None))
+        times: list[float | None] = []
+        if self.requests is not None:
+            times.append(self.requests.ready_at(1.0, now))
+        if (tokens := self.tokens) is not None:
+            most = self._most(None, scope)
+            times += [tokens.ready_at(need, now) for need in (self._need(None, scope), most)]
+            if tokens.refill and times[-1] is None and tokens.level(now) < (tokens.limit or 0.0):
+                times.append(now + RECHECK_SECONDS)  # a run may have stated a larger size
+            times.append(None if tokens.refill else tokens.resets_at)
+        return earliest(now, *times)
 
     def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         self._expire(now)
         return ()
 
+    def shift(self, seconds: float) -> None:
+        for part in (self.requests, self.tokens):
+            if part is not None:
+                part.seen_at -= seconds
+                part.stated_at -= seconds
+
     def _expire(self, now: float) -> None:
-        """Drop budgets whose reset has passed."""
-        if self.requests is not None and now >= self.requests.resets_at:
+        """Drop budgets that are over."""
+        if self.requests is not None and not self.requests.renew(now):
             self.requests = None
-        if self.tokens is not None and now >= self.tokens.resets_at:
+        if self.tokens is not None and not self.tokens.renew(now):
             self.tokens = None
 
     def _obstacle(self, ticket: Ticket, scope: ScopeView, now: float) -> tuple[str, float] | None:
         """Return what is used up, and until when."""
         if SESSIONS in ticket.scopes:
             return None
-        if self.requests is not None and (at := self.requests.obstacle(1, now)) is not None:
+        if self.requests is not None and (at := self.requests.ready_at(1.0, now)) is not None:
             return "requests", at
-        if self.tokens is not None and (at := self.tokens.obstacle(self._most(ticket.tokens, scope), now)) is not None:
+        if self.tokens is not None and (at := self.tokens.ready_at(self._most(ticket.tokens, scope), now)) is not None:
             return "tokens", at
         return None
 
@@ -120,7 +142,16 @@ class HeaderBudget(Gate):
         return max(mean, min(large, self.largest_left / 2))
 
 
-def _remaining(left: int | None, resets_at: float | None, now: float) -> Remaining | None:
+def _read(
+    before: StatedBudget | None, reading: tuple[int | None, int | None, float | None], live: int | None, now: float
+) -> StatedBudget | None:
+    """Return the budget after a reading: what is left, of how much, until when."""
+    left, limit, resets_at = reading
     if left is None or resets_at is None or not now < resets_at <= now + LONGEST_BUDGET_SECONDS:
-        return None  # a reset in the year 57000 was meant in milliseconds
-    return Remaining(left=float(left), resets_at=resets_at)
+        return before  # a reset in the year 57000 was meant in milliseconds
+    if not limit or limit < left:
+        return StatedBudget.first(float(left), None, resets_at, now)
+    if before is None or before.limit != limit:
+        return StatedBudget.first(float(left), float(limit), resets_at, now)
+    before.on_reading(float(left), float(limit), resets_at, live, now)
+    return before

@@ -1,8 +1,8 @@
 """Request and token rates learnt from refusals, mirrored so that runs wait instead of being refused.
 
 At a refusal the provider's bucket is empty. So what went through between two refusals, over the time between
-them, is its rate: two of them show it, and a little more is tried from then on until the next refusal. Sessions
-are not counted: their runs use the rate.
+them, is its rate: two of them show it, and a little more is tried from then on until the next refusal. Only time in
+which runs waited for the rate counts: idle time shows nothing of it. Sessions are not counted: their runs use the rate.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,18 @@ MOST_SLOWER = 0.5
 """One measurement lowers the rate to no less than half: a lower one means that little wanted to run."""
 FASTER_PER_SECOND = 0.01 / 60.0
 """A measured rate is tried one per cent faster each minute: a refusal or so an hour finds a rate that has grown."""
-GUESS_FASTER_PER_SECOND = 0.25 / 60.0
-"""A guess is tried a quarter faster each minute, because it is off by a factor rather than by per cents."""
 MOST_FASTER = 4.0
 """How far above its rate a scope is tried without a refusal: five times, then the next measurement decides."""
+GUESS_DOUBLES_SECONDS = 30.0
+"""A guess is tried twice as fast after each half minute without a refusal: it is off by a factor, not by per cents."""
+GUESS_LASTS_SECONDS = 120.0
+"""A guess is forgotten after two minutes without a refusal. It is tried sixteen times as fast by then."""
+RATE_LASTS_SECONDS = 600.0
+"""A measured rate under which nothing ran for ten minutes is forgotten: one refused burst brings it back."""
+MOST_IDLE = 0.1
+"""The share of idle time between two refusals up to which what passed between them is the rate."""
+BY_RETRY_AFTER = 0.5
+"""A wait that the provider asks for lets at least one run pass; the one after it may have to wait as long again."""
 DEPTH_SECONDS = 30.0
 """The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
 LEAST_RATE = 1.0 / 60.0
@@ -40,11 +48,13 @@ LEAST_RATE = 1.0 / 60.0
 class LearnedRate(RelativeTimes):
     """One rate, in tokens or in runs a second.
 
-    `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal. `mean_tokens` is the
-    scope's estimate; a rate counts runs where no run had reported its tokens at the first refusal.
+    `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal. For `waited` seconds of
+    the time since then somebody waited for the scope, up to `wanted_at`. `floor` is what the provider's headers and
+    waits show that it allows at least. `mean_tokens` is the scope's estimate; a rate counts runs where no run had
+    reported its tokens at the first refusal.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "refused_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "refused_at", "wanted_at", "since")
 
     cause: str
     rate: float
@@ -54,6 +64,12 @@ class LearnedRate(RelativeTimes):
     spent: float = 0.0
     counts_tokens: bool = False
     is_measured: bool = False
+    waited: float = 0.0
+    wanted_at: float | None = None
+    is_wanted: bool = True
+    """Whether somebody waited for the scope when a run last entered."""
+    since: float | None = None
+    floor: float = 0.0
 
     @classmethod
     def first(cls, cause: str, runs: int, seconds: float, mean_tokens: float, now: float) -> "LearnedRate":
@@ -61,23 +77,52 @@ class LearnedRate(RelativeTimes):
         counts_tokens = cause == "tokens" and mean_tokens > 0
         spent = runs * mean_tokens if counts_tokens else float(runs)
         rate = max(LEAST_RATE, spent / seconds)
-        return cls(cause=cause, rate=rate, seen_at=now, refused_at=now, counts_tokens=counts_tokens)
+        return cls(cause=cause, rate=rate, seen_at=now, refused_at=now, counts_tokens=counts_tokens, since=now)
+
+    def bound(self, retry_after: float | None, stated_per_second: float, mean_tokens: float) -> None:
+        """Never be slower than the provider's headers state, nor, for a guess, than its stated waits allow."""
+        if stated_per_second and self.cause == "tokens" and not self.counts_tokens:
+            stated_per_second = stated_per_second / mean_tokens if mean_tokens else 0.0
+        by_wait = BY_RETRY_AFTER * self._run(mean_tokens) / retry_after if retry_after else 0.0
+        self.floor = max(stated_per_second, 0.0 if self.is_measured else by_wait)
+        self.rate = max(self.rate, self.floor)
 
     def on_refused(self, now: float) -> None:
         """Measure the rate: the bucket is empty now, so what was used since it was last empty is what flowed in."""
-        seconds = now - self.refused_at
-        measured = self.spent / seconds if seconds > 0 else 0.0
-        slowest = self._rate * MOST_SLOWER
-        longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
-        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
-        if not self.is_measured:  # the time was too short, or there was little demand
-            measured = min(max(measured, slowest), self._rate * SLOWER)
+        seconds, tried = now - self.refused_at, self._rate
+        self._count_wait(now)
+        was_idle = seconds - self.waited > seconds * MOST_IDLE  # the bucket filled up, and that passed as well
+        measured = tried * SLOWER if was_idle else self._measured(seconds, tried)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
+        self.waited, self.wanted_at, self.is_wanted = 0.0, None, True
+
+    def _count_wait(self, now: float) -> None:
+        """Count the time since the last run as waited for. In a longer time the scope was closed or paused."""
+        before = self.refused_at if self.wanted_at is None else self.wanted_at
+        if self.is_wanted:
+            self.waited += min(max(0.0, now - before), DEPTH_SECONDS)
+        self.wanted_at = max(now, before)
+
+    def _measured(self, seconds: float, tried: float) -> float:
+        """Return the rate by what passed between two refusals."""
+        measured = self.spent / seconds if seconds > 0 else 0.0
+        slowest = tried * MOST_SLOWER
+        longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
+        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
+        if self.is_measured:
+            return measured
+        return min(max(measured, slowest), tried * SLOWER)  # the time was too short, or there was little demand
 
     def interval(self, mean_tokens: float) -> float:
         """Return the seconds between two runs of the mean size."""
-        return self._run(mean_tokens) / self.rate
+        return self._run(mean_tokens) / self._rate
+
+    def forgotten_at(self) -> float:
+        """Return when the rate is forgotten: without a refusal, and for a measured one without a run."""
+        if self.is_measured:
+            return self.seen_at + RATE_LASTS_SECONDS
+        return self.refused_at + GUESS_LASTS_SECONDS
 
     def next_at(self, mean_tokens: float) -> float:
         """Return when the next run may go. All runs wait for the amount that a large run would use."""
@@ -85,8 +130,10 @@ class LearnedRate(RelativeTimes):
         need = self._run(mean_tokens) * (LARGE_RUN if self.counts_tokens else 1.0)
         return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
 
-    def on_grant(self, ticket: Ticket, mean_tokens: float, now: float) -> None:
-        """Take out what the run is expected to use."""
+    def on_grant(self, ticket: Ticket, mean_tokens: float, now: float, *, is_wanted: bool = True) -> None:
+        """Take out what the run is expected to use. `is_wanted` is whether others wait for the scope."""
+        self._count_wait(now)
+        self.is_wanted = is_wanted
         self._use(self._need(ticket, mean_tokens), now)
 
     def on_tokens(self, ticket: Ticket, tokens: int, mean_tokens: float, now: float) -> None:
@@ -112,8 +159,10 @@ class LearnedRate(RelativeTimes):
     @property
     def _rate(self) -> float:
         """Return the rate to try: a little faster the longer nothing was refused, much faster while it is a guess."""
-        faster = FASTER_PER_SECOND if self.is_measured else GUESS_FASTER_PER_SECOND
-        return self.rate * (1.0 + min(MOST_FASTER, faster * max(0.0, self.seen_at - self.refused_at)))
+        seconds = max(0.0, self.seen_at - self.refused_at)
+        if self.is_measured:
+            return self.rate * (1.0 + min(MOST_FASTER, FASTER_PER_SECOND * seconds))
+        return float(self.rate * 2.0 ** (min(seconds, GUESS_LASTS_SECONDS) / GUESS_DOUBLES_SECONDS))
 
 
 class LearnedRates(Gate):
@@ -136,9 +185,10 @@ class LearnedRates(Gate):
         return self._binding(ticket, scope, now) is not None
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
+        self._forget(now)
         if SESSIONS not in ticket.scopes:
             for rate in self.rates.values():
-                rate.on_grant(ticket, scope.tokens.mean, now)
+                rate.on_grant(ticket, scope.tokens.mean, now, is_wanted=scope.waiting > 0)
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
@@ -151,7 +201,20 @@ class LearnedRates(Gate):
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
         mean = scope.tokens.mean
-        return earliest(now, *(rate.next_at(mean) for rate in self.rates.values())) if has_waiters else None
+        times = [rate.forgotten_at() for rate in self.rates.values()]
+        return earliest(now, *times, *(rate.next_at(mean) for rate in self.rates.values() if has_waiters))
+
+    def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
+        self._forget(now)
+        return ()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.rates
+
+    def _forget(self, now: float) -> None:
+        for cause in [cause for cause, rate in self.rates.items() if now >= rate.forgotten_at()]:
+            del self.rates[cause]
 
     def shift(self, seconds: float) -> None:
         for rate in self.rates.values():

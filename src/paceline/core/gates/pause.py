@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
-from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.slow_start import SlowStart
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
@@ -86,9 +85,9 @@ class Pause(Gate):
         return (GateEvent("scope.resumed", lets_in=True, successor=successor),)
 
     def _slow_start(self, scope: ScopeView, now: float) -> SlowStart | None:
-        """Return a slow start where the pause came with a step of the limit, or with a rate that was learnt."""
+        """Return a slow start where the pause came with a step of the limit, or with a refusal for its rate."""
         adaptive = scope.adaptive
-        if adaptive is None or (adaptive.limit is None and scope.gates.get(LearnedRates) is None):
+        if adaptive is None:
             return None
         incidents = adaptive.incidents
         if not incidents.was_step or incidents.until != self.until:

@@ -177,7 +177,7 @@ class Ledger:
                 scope.used -= 1
                 scope.meter.place_balance += now
                 if scope.alert:
-                    self._place_freed(scope, hot, was_refused=slot.reported)
+                    self._place_freed(scope, hot, slot)
             elif scope.alert:
                 hot.append(scope)
         if lane.parent is not None and slot.reclaim_at is None:
@@ -190,8 +190,10 @@ class Ledger:
         if session.expires_at is not None and session.reclaim_at is None:
             session.expires_at = self.now + self.slot_timeout
 
-    def _place_freed(self, scope: Scope, hot: list[Scope], *, was_refused: bool) -> None:
+    def _place_freed(self, scope: Scope, hot: list[Scope], slot: LiveSlot) -> None:
+        was_refused = slot.reported
         if scope.adaptive is not None and not was_refused:
+            scope.calls.on_ended(self.now - slot.granted_at, scope.use(self.now), scope.live)
             self._count_release(scope, scope.adaptive)
         lag = scope.cooldown if was_refused else scope.release_lag
         if lag > 0 and scope.cap != UNLIMITED:

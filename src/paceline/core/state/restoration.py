@@ -80,6 +80,7 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
         scope.adaptive.clear()  # it was switched off in the settings
     scope.platform = copied(record.platform, PlatformCap)
     scope.tokens.mean = mean_tokens_of(record, record.mean_tokens)
+    scope.calls.median = record.call_median
     for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
         _restore_gate(scope, tag, raw, lanes)
     if record.starts and FirstRamp.TAG not in record.gates:

@@ -9,6 +9,7 @@ Never here: who waits for the scope (`queue.py`), and what is decided (`decision
 import math
 from collections.abc import Sequence
 
+from paceline.core.gates.call_length import CallLength
 from paceline.core.gates.gate import Gate, GateEvent
 from paceline.core.gates.gate_set import GateSet
 from paceline.core.gates.token_estimate import TokenEstimate
@@ -40,6 +41,7 @@ class Scope:
     __slots__ = (
         "adaptive",
         "alert",
+        "calls",
         "cap",
         "claimed",
         "configured",
@@ -87,6 +89,7 @@ class Scope:
         self.wake_at: float | None = None
         self.meter = UsageMeter(now)
         self.tokens = TokenEstimate()
+        self.calls = CallLength()
         self.adaptive: AdaptiveLimit | None = None
         self.platform: PlatformCap | None = None
         self.gates = GateSet()

@@ -42,6 +42,7 @@ class ScopeRecord(ScopeFieldsV1, frozen=True, kw_only=True, omit_defaults=True):
     place_balance: float = 0.0
     starts: int = 0
     tokens_used: float = 0.0
+    call_median: float | None = None
 
 
 class GroupRecord(msgspec.Struct, frozen=True):
@@ -161,6 +162,7 @@ def _scope_record(scope: Scope) -> ScopeRecord:
         place_balance=scope.meter.place_balance,
         starts=scope.meter.starts,
         tokens_used=scope.meter.tokens,
+        call_median=scope.calls.median,
     )
 
 

@@ -6,6 +6,7 @@ provider names its own.
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from paceline.detect.parsing.reset_times import (
     Reset,
@@ -18,13 +19,19 @@ from paceline.detect.parsing.reset_times import (
 from paceline.detect.parsing.text import decode_text
 
 Headers = dict[str, str]
-Bucket = tuple[float | None, float | None]
-"""(remaining, reset as absolute time). None means unknown."""
 
 MAX_HEADERS = 400
 """No real answer has more; the bound keeps the work on hostile input small."""
 _PROXY_PREFIXES = ("llm_provider-", "x-upstream-", "upstream-")
 _RATELIMIT_ITEM = re.compile(r'"?(?P<name>[\w\- ]{0,60})"?(?P<parameters>(?:\s?;\s?\w{1,12}=[^;,]{1,40}){1,8})')
+
+
+class Bucket(NamedTuple):
+    """What is left of a limit, and the reset as absolute time. None means unknown."""
+
+    left: float | None = None
+    reset: float | None = None
+    limit: float | None = None
 
 
 def normalize_headers(headers: object) -> Headers:
@@ -72,27 +79,37 @@ def read_buckets(headers: Headers, patterns: Iterable[re.Pattern[str]], seen_at:
         match = next((found for form in forms if (found := form.fullmatch(name))), None)
         if match is None:
             continue
-        bucket = match["bucket"] or ""
-        remaining, reset = buckets.get(bucket, (None, None))
-        if match["what"] == "remaining":
-            remaining = to_number(value)
-        else:
-            reset = parse_moment(value, seen_at)
-        buckets[bucket] = (remaining, reset)
-    for bucket, left, reset_at in _ratelimit_items(headers, seen_at):
-        buckets.setdefault(bucket, (left, reset_at))
-    return buckets
+        bucket = buckets.get(name := match["bucket"] or "", Bucket())
+        match match["what"]:
+            case "remaining":
+                buckets[name] = bucket._replace(left=to_number(value))
+            case "limit":
+                buckets[name] = bucket._replace(limit=to_number(value))
+            case _:
+                buckets[name] = bucket._replace(reset=parse_moment(value, seen_at))
+    for name, bucket in _ratelimit_items(headers, seen_at):
+        buckets.setdefault(name, bucket)
+    return {name: bucket for name, bucket in buckets.items() if (bucket.left, bucket.reset) != (None, None)}
 
 
-def _ratelimit_items(headers: Headers, seen_at: float) -> list[tuple[str, float | None, float | None]]:
+def _ratelimit_items(headers: Headers, seen_at: float) -> list[tuple[str, Bucket]]:
     """Read `RateLimit: "default";r=0;t=48` of the IETF draft, or `limit=10, remaining=0, reset=48` of older ones."""
     older = dict(re.findall(r"(limit|remaining|reset)=(\d{1,12})", headers.get("ratelimit", "")[:600]))
     if "reset" in older:
-        return [("default", to_number(older.get("remaining")), parse_moment(older["reset"], seen_at))]
+        left, limit = to_number(older.get("remaining")), to_number(older.get("limit"))
+        return [("default", Bucket(left, parse_moment(older["reset"], seen_at), limit))]
+    limits = {name: to_number(parts.get("q")) for name, parts in _structured_items(headers.get("ratelimit-policy", ""))}
     items = []
-    for match in list(_RATELIMIT_ITEM.finditer(headers.get("ratelimit", "")[:600]))[:8]:
-        parts = dict(re.findall(r"(\w{1,12})=([^;,\s]{1,40})", match["parameters"]))
+    for name, parts in _structured_items(headers.get("ratelimit", "")):
         after = to_number(parts.get("t"))
-        name = match["name"].strip() or "default"
-        items.append((name, to_number(parts.get("r")), None if after is None else seen_at + after))
+        reset = None if after is None else seen_at + after
+        items.append((name, Bucket(to_number(parts.get("r")), reset, limits.get(name))))
     return items
+
+
+def _structured_items(value: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the items of a structured header by name, each with its parameters."""
+    return [
+        (match["name"].strip() or "default", dict(re.findall(r"(\w{1,12})=([^;,\s]{1,40})", match["parameters"])))
+        for match in list(_RATELIMIT_ITEM.finditer(value[:600]))[:8]
+    ]

@@ -466,7 +466,7 @@ PROVIDER = Provider(
     headers=HeaderRules(
         names=r"(?:llm_provider-)?anthropic-ratelimit-.+",
         words=frozenset({"ratelimit"}),
-        buckets=r"anthropic-ratelimit-(?!unified-)(?P<bucket>[\w-]{1,40})-(?P<what>remaining|reset)",
+        buckets=r"anthropic-ratelimit-(?!unified-)(?P<bucket>[\w-]{1,40})-(?P<what>remaining|reset|limit)",
         budgets=_header_budgets,
         decide=_decide_by_headers,
     ),

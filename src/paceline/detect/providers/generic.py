@@ -179,7 +179,7 @@ PROVIDER = Provider(
     headers=HeaderRules(
         names=r"retry-after(?:-ms)?|x-retry-after|ratelimit(?:-policy|-limit|-remaining|-reset)?",
         words=frozenset({"ratelimit"}),
-        buckets=r"ratelimit-(?P<what>remaining|reset)(?:-(?P<bucket>[\w-]{1,40}))?",
+        buckets=r"ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
     ),
     notices=NoticeRules(retry=r"[Rr]etrying (?:in|after|with)\b"),
     # Chinese services print China time and do not name the zone.

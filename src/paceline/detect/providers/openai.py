@@ -42,6 +42,6 @@ PROVIDER = Provider(
     headers=HeaderRules(
         names=r"(?:llm_provider-)?x-ratelimit-.+",
         words=frozenset({"ratelimit"}),
-        buckets=r"x-ratelimit-(?P<what>remaining|reset)(?:-(?P<bucket>[\w-]{1,40}))?",
+        buckets=r"x-ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
     ),
 )

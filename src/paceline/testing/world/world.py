@@ -345,6 +345,8 @@ class RandomCaller:
             used_ratio=rng.choice((None, 0.1, 0.99)),
             window=rng.choice((None, "5h")),
             resets_at=rng.choice((None, now + 3000)),
+            requests_limit=rng.choice((None, 60, 10)),
+            tokens_limit=rng.choice((None, 100_000)),
         )
 
     def _answer_poll(self) -> None:

@@ -1,0 +1,132 @@
+"""Budgets told by headers: runs keep to the refill, and nothing waits for a full bucket."""
+
+from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.signals import Budget, Succeeded
+
+SCOPE = "openai/work/gpt-5"
+START = 1_700_000_000.25
+"""A time with a fraction of a second, so that resets are not taken for rounded ones."""
+
+
+def run(name: str) -> Ticket:
+    return Ticket(name, ("runs", SCOPE), leased=False)
+
+
+class Bucket:
+    """A provider that refills evenly and tells when it is full."""
+
+    def __init__(self, size: int, per_second: float) -> None:
+        self.size, self.per_second = size, per_second
+        self.level, self.at = float(size), START
+
+    def take(self, now: float) -> bool:
+        self.level = min(self.size, self.level + (now - self.at) * self.per_second)
+        self.at = now
+        if self.level < 1:
+            return False
+        self.level -= 1
+        return True
+
+    def reading(self, now: float) -> Budget:
+        full_at = now + (self.size - self.level) / self.per_second
+        return Budget(requests_remaining=int(self.level), requests_limit=self.size, requests_reset_at=full_at)
+
+
+class Period:
+    """A provider that gives everything back at the end of a fixed period."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self.size, self.seconds = size, seconds
+        self.left, self.ends_at = size, START + seconds
+
+    def take(self, now: float) -> bool:
+        if now >= self.ends_at:
+            self.left, self.ends_at = self.size, self.ends_at + self.seconds
+        self.left -= self.left > 0
+        return self.left > 0
+
+    def reading(self, now: float) -> Budget:
+        return Budget(requests_remaining=self.left, requests_limit=self.size, requests_reset_at=self.ends_at)
+
+
+def serve(provider: Bucket | Period, calls: int, *, places: int = 4, seconds: float = 0.1) -> tuple[float, int]:
+    """Let the calls wait for the Governor, and end after some time. Returns how long all took, and the refusals."""
+    governor = Governor(GovernorSettings(limits={SCOPE: places}), now=START)
+    governor.request_all([run(f"r{number}") for number in range(calls)], now=START)
+    now, refused, ends, entered = START, 0, list[tuple[float, str]](), 0
+    while entered < calls or ends:
+        for effect in governor.advance(now=now):
+            if isinstance(effect, Granted):
+                entered += 1
+                refused += not provider.take(now)
+                ends.append((now + seconds, effect.ticket_id))
+        wakes = [at for at, _ in ends[:1]] + [at for at in [governor.next_wakeup()] if at is not None]
+        if not wakes:
+            break
+        now = max(now, min(wakes))
+        while ends and ends[0][0] <= now:
+            _, name = ends.pop(0)
+            governor.report(SCOPE, provider.reading(now), now=now)
+            governor.release(name, now=now)
+    return now - START, refused
+
+
+def test_calls_beyond_a_bucket_go_at_its_refill_instead_of_waiting_until_it_is_full() -> None:
+    seconds, refused = serve(Bucket(60, 1.0), 70)
+    assert refused == 0
+    assert 8.0 <= seconds <= 12.0
+
+
+def test_where_a_period_gives_everything_back_at_its_end_calls_wait_for_that_without_refusals() -> None:
+    seconds, refused = serve(Period(60, 60.0), 150)
+    assert refused <= 3  # the last of each period
+    assert 120.0 <= seconds <= 125.0
+
+
+def test_a_slow_answer_does_not_hide_what_was_sent_after_it() -> None:
+    """A reading lacks the calls that are under way. With many of them it would let in too many."""
+    seconds, refused = serve(Bucket(60, 2.0), 120, places=20, seconds=1.5)
+    assert refused == 0
+    assert 29.0 <= seconds <= 40.0
+
+
+def test_a_budget_without_a_limit_is_waited_for_until_its_reset() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    governor.report(SCOPE, Budget(requests_remaining=0, requests_reset_at=START + 10), now=START)
+    verdict = governor.try_request(run("r"), now=START + 1)
+    assert isinstance(verdict, Deferred)
+    assert (verdict.reason, verdict.retry_at) == ("pacing", START + 10)
+    assert isinstance(governor.try_request(run("r"), now=START + 10), Granted)
+
+
+def test_a_daily_bucket_goes_at_its_own_slow_pace() -> None:
+    """Some tell 1,000 requests a day that come back one by one."""
+    governor = Governor(GovernorSettings(), now=START)
+    reading = Budget(requests_remaining=0, requests_limit=1000, requests_reset_at=START + 86400)
+    governor.report(SCOPE, reading, now=START)
+    verdict = governor.try_request(run("r"), now=START + 1)
+    assert isinstance(verdict, Deferred)
+    assert verdict.retry_at is not None
+    assert 86.0 <= verdict.retry_at - START <= 90.0
+
+
+def test_what_was_learnt_of_a_budget_survives_a_restart() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    for used in (30, 60):
+        at = START + used / 10
+        governor.report(
+            SCOPE, Budget(requests_remaining=60 - used, requests_limit=60, requests_reset_at=at + used), now=at
+        )
+    again = Governor.restore(governor.snapshot(), now=START + 6.1)
+    assert again.try_request(run("r"), now=START + 6.1) == governor.try_request(run("r"), now=START + 6.1)
+
+
+def test_a_budget_that_only_a_refusal_told_is_over_once_calls_go_well_without_one() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    refusal = Budget(tokens_remaining=0, tokens_limit=50, tokens_reset_at=START + 1)
+    governor.report(SCOPE, refusal, now=START)
+    assert isinstance(governor.try_request(run("r0"), now=START + 1.1), Granted)
+    governor.report(SCOPE, Succeeded(ticket="r0", tokens=40), now=START + 1.3)
+    governor.release("r0", now=START + 1.3)
+    entered = [isinstance(governor.try_request(run(f"n{number}"), now=START + 1.4), Granted) for number in range(12)]
+    assert entered == [True] * 12
