@@ -3,6 +3,7 @@
     make bench-gateway                            installs LiteLLM into an environment of its own, and runs all of it
     python -m benchmarks.gateway                  without LiteLLM where it is not installed
     python -m benchmarks.gateway --quick          a tenth of it
+    python -m benchmarks.gateway --before DIR     also the gateway of another checkout, such as a git worktree
 
 Upstream, proxies and clients run in separate processes. Rounds are interleaved and the best of each counts, so that
 other load on the machine hits all alike. The table includes processor time per request, the least noisy number.
@@ -10,6 +11,7 @@ other load on the machine hits all alike. The table includes processor time per 
 
 import socket
 import sys
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -19,6 +21,9 @@ from benchmarks.gateway.load import Figures
 from benchmarks.gateway.processes import TOKEN, Contender, Field
 
 CONNECTIONS = 32
+CONCURRENCIES = (1, 4, 16, 64)
+LATENCY_SECONDS = 0.02
+"""As in public benchmarks of gateways: less than any model takes, so that what a proxy adds is in sight."""
 STREAMS = 200
 OPEN_STREAMS = 1000
 BODY_MEGABYTES = 50
@@ -65,6 +70,8 @@ def measure_rates(contenders: list[Contender], sizes: Sizes) -> dict[str, Rate]:
 
 def show_rates(console: Console, field: Field, sizes: Sizes) -> None:
     contenders = [field.direct, field.bare, field.ours]
+    if field.earlier is not None:
+        contenders.append(field.earlier)
     if field.litellm is not None:
         through = Contender("LiteLLM proxy, pass-through", field.litellm.process, field.litellm.port, "/through")
         contenders += [field.litellm, through]
@@ -85,8 +92,40 @@ def show_rates(console: Console, field: Field, sizes: Sizes) -> None:
             str(rate.failed),
         )
     console.print(table)
+    if field.earlier is not None:
+        before, after = rates[field.earlier.name], rates[field.ours.name]
+        calls, cpu = after.per_second / before.per_second, after.cpu_microseconds / before.cpu_microseconds
+        console.print(f"compared with before: {calls:.2f} of the calls, {cpu:.2f} of the processor time")
     if field.litellm is None:
         console.print("LiteLLM is not installed in .venv-bench and was left out: make bench-gateway")
+
+
+def show_latency(console: Console, field: Field, sizes: Sizes) -> None:
+    """Measure as public benchmarks of gateways do: what a proxy adds to an upstream that takes 20 ms."""
+    contenders = [field.direct, field.bare, field.ours]
+    contenders += [each for each in (field.earlier, field.litellm) if each is not None]
+    table = Table(title=f"an upstream that takes {LATENCY_SECONDS * 1e3:g} ms: added by a proxy, p50 / p99 in ms")
+    for column in ("", *(f"{connections} at once" for connections in CONCURRENCIES), "failed"):
+        table.add_column(column, justify="left" if not column else "right")
+    best: dict[tuple[str, int], Figures] = {}
+    failed = dict.fromkeys((contender.name for contender in contenders), 0)
+    for contender in contenders:
+        contender.load(connections=CONCURRENCIES[-1], seconds=0.5)
+    for _ in range(sizes.rounds):
+        for connections in CONCURRENCIES:
+            for contender in contenders:
+                figures = contender.load(connections=connections, seconds=sizes.seconds / 2)
+                failed[contender.name] += figures.failed
+                before = best.get((contender.name, connections))
+                if before is None or figures.p99 < before.p99:
+                    best[contender.name, connections] = figures
+    for contender in contenders[1:]:
+        cells = []
+        for connections in CONCURRENCIES:
+            direct, figures = best[field.direct.name, connections], best[contender.name, connections]
+            cells.append(f"{(figures.p50 - direct.p50) * 1e3:.2f} / {(figures.p99 - direct.p99) * 1e3:.2f}")
+        table.add_row(contender.name, *cells, str(failed[contender.name]))
+    console.print(table)
 
 
 def show_streams(console: Console, field: Field, sizes: Sizes) -> None:
@@ -143,7 +182,10 @@ def upload(contender: Contender, size: int) -> None:
 def main() -> None:
     sizes = QUICK if "--quick" in sys.argv[1:] else FULL
     console = Console(width=130)
-    with Field() as field:
+    before = Path(sys.argv[sys.argv.index("--before") + 1]).resolve() if "--before" in sys.argv else None
+    with Field(latency=LATENCY_SECONDS, before=before) as field:
+        show_latency(console, field, sizes)
+    with Field(before=before) as field:
         show_rates(console, field, sizes)
         show_streams(console, field, sizes)
         show_memory(console, field, sizes)

@@ -84,15 +84,23 @@ class Contender:
 class Field:
     """All contenders, each in its own process, in front of the same upstream."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, latency: float = 0.0, before: Path | None = None) -> None:
+        """`latency` is that of the upstream in seconds. `before` is another checkout, whose gateway runs as well."""
+        self._latency = latency
+        self._before = before
         self._processes: list[subprocess.Popen[str]] = []
         self._folder = tempfile.TemporaryDirectory(prefix="paceline-bench-")
 
     def __enter__(self) -> Self:
-        self.direct = self._start("direct", "upstream", PATH)
+        self.direct = self._start("direct", "upstream", PATH, str(self._latency))
         url = f"http://127.0.0.1:{self.direct.port}"
         self.bare = self._start("bare aiohttp proxy", "bare_proxy", PATH, url)
         self.ours = self._start("paceline gateway", "ours", f"/gateway/work{PATH}", url, TOKEN)
+        self.earlier = None
+        if self._before is not None:
+            self.earlier = self._start(
+                "paceline gateway before", "ours", f"/gateway/work{PATH}", url, TOKEN, root=self._before
+            )
         self.litellm = self._start_litellm(url) if LITELLM.exists() else None
         return self
 
@@ -105,9 +113,12 @@ class Field:
             process.wait()
         self._folder.cleanup()
 
-    def _start(self, name: str, module: str, path: str, *arguments: str) -> Contender:
+    def _start(self, name: str, module: str, path: str, *arguments: str, root: Path = ROOT) -> Contender:
         command = [sys.executable, "-m", f"benchmarks.gateway.{module}", *arguments]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environ = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+        process = subprocess.Popen(
+            command, cwd=root, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._processes.append(process)
         assert process.stdout is not None
         return Contender(name, process, int(process.stdout.readline()), path)

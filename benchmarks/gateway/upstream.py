@@ -1,4 +1,4 @@
-"""The provider of the benchmark. It answers every call at once, as fast as one Python process can.
+"""The provider of the benchmark. It answers every call at once, as fast as one Python process can, or after a while.
 
 A body with `"stream": true` gets server-sent events, `TOKENS_PER_SECOND` per second for `STREAM_SECONDS`. Each has
 the time at which it was written, on the clock that all processes of a machine share.
@@ -13,6 +13,7 @@ from typing import cast
 import httptools
 import uvloop
 
+LATENCY_SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
 TOKENS_PER_SECOND = 100
 STREAM_SECONDS = re.compile(rb'"seconds": ?([0-9.]+)')
 COMPLETION = (
@@ -55,6 +56,8 @@ class Upstream(asyncio.Protocol):
             stream = asyncio.get_running_loop().create_task(self._stream(float(seconds[1])))
             self._streams.add(stream)
             stream.add_done_callback(self._streams.discard)
+        elif LATENCY_SECONDS:
+            asyncio.get_running_loop().call_later(LATENCY_SECONDS, self._transport.write, ANSWER)
         else:
             self._transport.write(ANSWER)
 

@@ -232,3 +232,27 @@ async def test_a_client_that_sends_ten_thousand_characters_as_a_model_fills_no_m
         (listed,) = harness.gateway.accounting.requests(10).recent
 
     assert len(listed.model or "") == 100
+
+
+async def test_retry_after_is_how_long_the_queue_takes_at_its_speed() -> None:
+    clock = VirtualClock(START)
+    limiter = Limiter(clock=clock, limits={"anthropic/work": 1})
+    async with (
+        RawUpstream(answering(ok())) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
+        await connect(harness.port) as client,
+        await connect(harness.port) as first,
+    ):
+        books = harness.gateway.accounting
+        for _ in range(5):
+            client.send(post(CALL))
+            assert (await client.read_message()).status == 200
+            await until(lambda: harness.in_flight == 0)
+            await clock.advance(8.0)
+        await limiter.acquire(SCOPE)
+        first.send(post(CALL))
+        await until(lambda: books.counts().waiting == 1)
+        client.send(post(CALL, b"x-paceline-max-wait: 0"))
+        refused = await client.read_message()
+
+    assert (refused.status, refused.header(b"retry-after")) == (429, b"16")  # the second in line, one call in 8 s

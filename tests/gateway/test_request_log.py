@@ -47,3 +47,19 @@ def test_a_clock_that_is_set_back_or_far_ahead_begins_a_new_minute() -> None:
     assert count.total(NOW - 3600.0) == 0
     count.add(NOW - 3600.0)
     assert (count.total(NOW - 3600.0), count.total(NOW + 3600.0)) == (1, 0)
+
+
+def test_the_speed_of_a_queue_is_that_of_the_calls_it_served_in_the_last_minute() -> None:
+    log = RequestLog()
+    for number in range(20):
+        record = log.new_record(NOW + number)
+        record.scope, record.status, record.seconds = ("openai/a/m", "openai/b/m")[number % 2], 200, 1.0
+        log.let_in(record, NOW + number)
+        if number >= 18:
+            record.status = 429
+        log.ended(record)
+
+    speeds = [log.ended_per_second(scope, NOW + 21.0) for scope in ("openai/a", "openai/b/m", "openai", "runs", "groq")]
+
+    assert speeds == [9 / 20, 9 / 19, 18 / 20, 18 / 20, 0.0]
+    assert log.ended_per_second("openai", NOW + 121.0) == 0.0

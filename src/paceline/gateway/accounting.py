@@ -11,7 +11,7 @@ from itertools import islice
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
 from paceline.gateway.request_access import UpstreamRequest
-from paceline.gateway.request_log import LONGEST_MODEL_NAME, CallRecord, RequestLog
+from paceline.gateway.request_log import FIRST_ERROR, LONGEST_MODEL_NAME, CallRecord, RequestLog
 from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.spending import Spending
 from paceline.gateway.upstream_call import UpstreamCall
@@ -22,7 +22,6 @@ from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, Gateway
 
 MOST_LISTED = 1000
 """Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
-FIRST_ERROR = 400
 
 Why = Callable[[str], Deferred | None]
 
@@ -37,6 +36,9 @@ class Accounting:
         self.why: Why = _unknown
         """Returns why a ticket waits."""
         self._clock = clock
+        self._speeds: dict[str, float] = {}
+        """How many calls ended in a second, by scope, as computed at `_speeds_at`."""
+        self._speeds_at = 0
 
     # -- the steps of a request --------------------------------------------------------------------
 
@@ -81,6 +83,18 @@ class Accounting:
         record.waited_seconds = times.waited
         record.seconds = times.since_arrival()
         self.log.ended(record)
+
+    def expected_wait(self, deferred: Deferred | None) -> float | None:
+        """Return how many seconds the queue before this ticket will take, by how fast calls ended there of late."""
+        if deferred is None or deferred.position is None:
+            return None
+        now = self._clock.now()
+        if int(now) != self._speeds_at:  # many waits may run out at once
+            self._speeds_at, self._speeds = int(now), {}
+        speed = self._speeds.get(deferred.scope)
+        if speed is None:
+            speed = self._speeds[deferred.scope] = self.log.ended_per_second(deferred.scope, now)
+        return deferred.position / speed if speed else None
 
     # -- for people --------------------------------------------------------------------------------
 

@@ -225,7 +225,10 @@ class Exchange:
                 self._times.waited += now - joined_at
                 gateway.accounting.refused()
                 if refused is None:
-                    raise _gateway_error(response_when_timed_out(str(timeout), timeout.deferred, now)) from None
+                    expected = gateway.accounting.expected_wait(timeout.deferred)
+                    raise _gateway_error(
+                        response_when_timed_out(str(timeout), timeout.deferred, now, expected)
+                    ) from None
                 self._finish(refused)
             except InvalidInput as error:
                 raise GatewayError(400, "invalid_request", str(error)) from None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
 from paceline.store import Cost
 
@@ -17,6 +18,7 @@ KEPT_REQUESTS = 1000
 LONGEST_MODEL_NAME = 100
 """Characters of a model's name that are kept. Clients choose it; the longest real ones have half of it."""
 UNKNOWN_COST = Cost()
+FIRST_ERROR = 400
 _SECONDS = 60
 
 
@@ -112,6 +114,20 @@ class RequestLog:
     def recent(self) -> Iterator[CallRecord]:
         """Return those that ended, the last one first."""
         return reversed(self._ended)
+
+    def ended_per_second(self, scope: str, now: float) -> float:
+        """Return how many requests in the scope, or in those within it, were served in a second of the last minute."""
+        inside, since = f"{scope}/", now - _SECONDS
+        is_local = not is_provider_scope(scope)  # then calls of all providers pass it
+        count, first = 0, now
+        for each in reversed(self._ended):
+            ended_at = each.began_at + (each.seconds or 0.0)
+            if ended_at < since:
+                break
+            is_there = is_local or each.scope == scope or each.scope.startswith(inside)
+            if is_there and each.status is not None and each.status < FIRST_ERROR:
+                count, first = count + 1, ended_at
+        return count / max(1.0, now - first)
 
     def find(self, request_id: str) -> CallRecord | None:
         """Return the request, as long as it is known."""

@@ -13,6 +13,8 @@ from paceline.protocols.families import Family
 JSON_TYPE = b"application/json"
 DEFAULT_RETRY_SECONDS = 30.0
 """`Retry-After` for a client whose wait ran out when no better time is known. Most pauses are shorter."""
+LONGEST_RETRY_SECONDS = 600.0
+"""The longest `Retry-After` that is computed from the speed of a queue. By then that speed is another one."""
 FIRST_SERVER_ERROR = 500
 
 _ANTHROPIC_TYPES = {
@@ -56,11 +58,17 @@ def response_when_held(deferred: Deferred) -> OwnResponse | None:
     return OwnResponse(403, "held", deferred.detail) if deferred.reason == "held" else None
 
 
-def response_when_timed_out(message: str, deferred: Deferred | None, now: float) -> OwnResponse:
-    """Return the response after a wait for a slot ran out. `deferred` is the last reason for the wait."""
+def response_when_timed_out(
+    message: str, deferred: Deferred | None, now: float, expected_wait: float | None = None
+) -> OwnResponse:
+    """Return the response after a wait for a slot ran out. `deferred` is the last reason for the wait.
+
+    `expected_wait` is how many seconds the queue will take at its present speed, if that is known.
+    """
+    usual = DEFAULT_RETRY_SECONDS if expected_wait is None else min(expected_wait, LONGEST_RETRY_SECONDS)
     if deferred is None:
-        return OwnResponse(429, "wait_ran_out", message, DEFAULT_RETRY_SECONDS)
-    retry_after = DEFAULT_RETRY_SECONDS if deferred.retry_at is None else deferred.retry_at - now
+        return OwnResponse(429, "wait_ran_out", message, usual)
+    retry_after = usual if deferred.retry_at is None else deferred.retry_at - now
     position = "" if deferred.position is None else f"; position {deferred.position} in the queue"
     return OwnResponse(429, deferred.reason, f"{message} ({deferred.reason}{position})", retry_after)
 
