@@ -4,6 +4,7 @@
     request_access    authentication, and the request as it is forwarded
     routes            the account and the upstream address of a path
     exchange          one request, from its head to the end of its response
+    wait_comments     signs of life for a client whose stream waits
     request_log       the requests that run and wait, and the last that ended
     spending          what requests cost, by day, key, account and model
     accounting        what is noted at each step of a request, and how people see it

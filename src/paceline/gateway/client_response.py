@@ -10,12 +10,17 @@ from paceline.gateway.upstream_pool import ResponseHead
 
 BODILESS_STATUSES = frozenset({204, 304})
 _OURS = b"x-paceline-"
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+_EARLY_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
 
 
 class ClientResponse:
     """The response to one request."""
 
-    __slots__ = ("_has_body", "_is_chunked", "_is_for_head", "_is_old", "_out", "_transport", "has_begun", "keep_alive")
+    __slots__ = (
+        *("_error_event", "_has_body", "_is_chunked", "_is_for_head", "_is_old", "_out", "_transport", "_wrapped"),
+        *("has_begun", "is_early", "keep_alive"),
+    )
 
     def __init__(self, transport: asyncio.Transport, *, is_for_head: bool, is_old: bool, keep_alive: bool) -> None:
         self.has_begun = False
@@ -27,10 +32,37 @@ class ClientResponse:
         self._has_body = True
         self._is_chunked = False
         self._out: list[bytes] = []
+        self.is_early = False
+        """Whether a head was written before the upstream's: that of a stream of events."""
+        self._error_event = b""
+        self._wrapped: list[bytes] | None = None
+        """The body of a response that is no stream, to be sent as one event in a stream that has begun."""
+
+    @property
+    def can_begin_early(self) -> bool:
+        return not self._is_old and not self._is_for_head
+
+    def begin_early(self, own_headers: bytes, error_event: bytes) -> None:
+        """Write the head of a stream of events, because the client wants signs of life while it waits.
+
+        A later refusal can then be no status any more. It is sent as an event, which begins with `error_event`.
+        """
+        self.is_early = self._is_chunked = True
+        self._error_event = error_event
+        ending = b"" if self.keep_alive else b"Connection: close\r\n"
+        self._out.append(b"%b%bTransfer-Encoding: chunked\r\n%b\r\n" % (_EARLY_HEAD, own_headers, ending))
+
+    def comment(self, text: bytes) -> None:
+        """Write a comment into a stream that has begun early."""
+        self._out.append(chunk(b": %b\n\n" % text))
+        self.flush()
 
     def begin(self, head: ResponseHead, own_headers: bytes) -> None:
         """Write the upstream's head without its hop-by-hop headers, and add our own headers."""
         self.has_begun = True
+        if self.is_early:
+            self._wrapped = None if _is_event_stream(head) else [self._error_event if head.status >= 400 else b""]
+            return
         self._has_body = not self._is_for_head and head.status not in BODILESS_STATUSES
         headers, has_length = _forwarded(head)
         self._out.append(b"HTTP/1.1 %d %b\r\n%b%b" % (head.status, head.reason, headers, own_headers))
@@ -42,7 +74,9 @@ class ClientResponse:
         self._out.append(b"\r\n" if self.keep_alive else b"Connection: close\r\n\r\n")
 
     def write(self, data: bytes) -> None:
-        if self._has_body and data:  # an empty chunk would end the body
+        if self._wrapped is not None:
+            self._wrapped.append(data)
+        elif self._has_body and data:  # an empty chunk would end the body
             self._out.append(chunk(data) if self._is_chunked else data)
 
     def flush(self) -> None:
@@ -51,6 +85,9 @@ class ClientResponse:
             self._out = []
 
     def end(self, trailers: list[Header]) -> None:
+        if self._wrapped is not None:
+            first, *body = self._wrapped
+            self._out.append(chunk(b"%bdata: %b\n\n" % (first, b"".join(body).translate(_ONE_LINE))))
         if self._is_chunked:
             self._out.append(last_chunk(trailers))
         self.flush()
@@ -62,6 +99,13 @@ class ClientResponse:
         else:
             self.flush()
             self._transport.close()
+
+
+def _is_event_stream(head: ResponseHead) -> bool:
+    """Return whether the body can follow in a stream of events that has begun."""
+    return head.status < 400 and any(
+        name == b"content-type" and b"event-stream" in value.lower() for name, value in head.lowered
+    )
 
 
 def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:

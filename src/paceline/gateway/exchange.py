@@ -24,6 +24,7 @@ from paceline.gateway.response_signals import ensure_pause
 from paceline.gateway.socket_probes import has_hung_up
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
+from paceline.gateway.wait_comments import WaitComments
 from paceline.limiter.slot import Slot
 from paceline.protocols import (
     OwnResponse,
@@ -97,6 +98,7 @@ class Exchange:
         self._task: asyncio.Task[None] | None = None
         self._call: UpstreamCall | None = None
         self._times = RequestTimes(gateway.loop.time, gateway.metrics)
+        self._comments: WaitComments | None = None
         self.record = gateway.accounting.log.new_record(gateway.clock.now())
 
     @property
@@ -155,6 +157,8 @@ class Exchange:
                 raise
             self._respond_with(self._error)
         finally:
+            if self._comments is not None:
+                self._comments.stop()
             self._gateway.accounting.ended(self.record, self._times)
             self._gateway.exchange_ended(self)
             self._client.serving = None
@@ -175,6 +179,10 @@ class Exchange:
             self.request_body.most_waiting = WAITING_BYTES
             model = request.route.model or reader.model
             record.model = kept_model(model)
+            is_stream = reader.is_stream or b"streamGenerateContent" in self._head.target
+            if request.keepalive is not None and is_stream and self.response.can_begin_early:
+                family, headers = request.route.family, self._own_headers
+                self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
@@ -187,7 +195,7 @@ class Exchange:
         while True:
             for piece in body.pieces[seen:]:
                 seen += 1
-                if reader.feed(piece):
+                if reader.feed(piece) and (request.keepalive is None or reader.is_stream):
                     return reader
             if request.route.model is not None or body.is_complete or body.size >= KEPT_BYTES:
                 return reader
@@ -242,6 +250,8 @@ class Exchange:
         """Call the upstream once. Returns the call if it is to be repeated, None if the client has the response."""
         gateway = self._gateway
         self._times.slot_granted(slot.waited)
+        if self._comments is not None:
+            self._comments.stop()
         record = self.record
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
@@ -359,6 +369,8 @@ class Exchange:
         if (response := response_when_held(deferred)) is not None:
             raise _gateway_error(response)
         self._gateway.accounting.queued(self.record, deferred)
+        if self._comments is not None:
+            self._comments.start()
 
 
 def _gateway_error(response: OwnResponse) -> GatewayError:

@@ -21,6 +21,9 @@ from paceline.settings import AccountSettings
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 """A day. No client keeps a connection open longer; a larger number is a mistake, such as milliseconds."""
+KEEPALIVE = b"x-paceline-keepalive"
+SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS = 0.1, 300.0
+"""More often is no better sign of life, and after five minutes most clients and proxies have given up."""
 WRONG_TOKEN = (
     "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
     "or in x-paceline-token beside a key of your own"
@@ -60,6 +63,8 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     session: str | None = None
     priority: int = 0
     max_wait: float | None = None
+    keepalive: float | None = None
+    """Seconds between the signs of life that the client wants while its stream waits."""
 
     @property
     def takes_slot(self) -> bool:
@@ -129,6 +134,7 @@ class RequestAccess:
             request.session = _session(ours) or route.session
             request.priority = _priority(ours)
             request.max_wait = _max_wait(ours)
+            request.keepalive = _keepalive(ours)
         return request
 
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
@@ -200,6 +206,8 @@ class _SortedHeaders:
                     self.forwarded.append(header)
             elif name not in HOP_BY_HOP:
                 self.ours[name] = header[1].strip()
+        if KEEPALIVE in self.ours:  # comments may come first, and a stream cannot change its coding
+            named |= {b"accept-encoding"}
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
 
@@ -249,6 +257,19 @@ def _priority(ours: dict[bytes, bytes]) -> int:
     if re.fullmatch(rb"[+-]?\d{1,4}", value) is None:
         raise GatewayError(400, "bad_header", "x-paceline-priority must be a whole number, such as 0, 5 or -1")
     return int(value)
+
+
+def _keepalive(ours: dict[bytes, bytes]) -> float | None:
+    value = ours.get(KEEPALIVE)
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not SHORTEST_KEEPALIVE_SECONDS <= seconds <= LONGEST_KEEPALIVE_SECONDS:
+        raise GatewayError(400, "bad_header", "x-paceline-keepalive must be a number of seconds from 0.1 to 300")
+    return seconds
 
 
 def _max_wait(ours: dict[bytes, bytes]) -> float | None:

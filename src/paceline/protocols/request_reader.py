@@ -16,7 +16,7 @@ BYTES_PER_TOKEN = 4
 LARGEST_TOKENS = 100_000_000
 """Tokens of one request. Larger numbers are nonsense from a client and are ignored or cut to this."""
 
-_NAMES = frozenset({"model", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
+_NAMES = frozenset({"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
 _RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
@@ -37,6 +37,11 @@ class RequestReader:
             self._scanner.feed(chunk)
             self._read_found()
         return self.model is not None or self._scanner.ended
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the part read so far asks for a stream of events."""
+        return self._scanner.found.get("stream") == b"true"
 
     def tokens(self, body_bytes: int | None = None) -> int:
         """Return the most tokens the request can use: its body, and the longest response it allows."""
