@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from hypothesis import given
@@ -75,6 +76,10 @@ class Account:
 def moves_by(seconds: float | None) -> Callable[[float], float]:
     """The reset is stated rightly until it comes, and so much later from then on."""
     return lambda now: RESET if now < RESET or seconds is None else RESET + seconds
+
+
+def _always(reset: float, now: float) -> float:
+    return reset
 
 
 def test_a_reset_that_moves_by_a_window_is_looked_at_often_for_an_hour() -> None:
@@ -176,6 +181,21 @@ def test_a_window_that_answers_and_closes_again_is_probed_after_growing_waits() 
     assert minutes == [0, 1, 3, 8, 18, 33, 48, 63]
 
 
+def test_after_a_wrong_reset_the_next_ones_are_probed_during_their_last_hour_until_one_is_right() -> None:
+    """One period reopens long before its reset. The next reset is probed early on, and the one after it no longer."""
+    account, begins, early = Account(lambda now: RESET), 0.0, []
+    for number, (opens_at, reset) in enumerate([(2000.0, RESET), (6 * HOUR, 6 * HOUR), (11 * HOUR, 11 * HOUR)]):
+        account.stated = partial(_always, reset)
+        if number:
+            account.refuse(begins + 3 * HOUR, f"canary-{len(account.looks) - 1}")
+            account.governor.release(f"canary-{len(account.looks) - 1}", now=begins + 3 * HOUR)
+        seen = len(account.looks)
+        canary, begins = account.look_until(opens_at), account.looks[-1]
+        account.governor.report(ACCOUNT, Succeeded(ticket=canary), now=begins)
+        early.append([round((reset - at) / 60) for at in account.looks[seen:]])
+    assert early == [[75], [90, 60, 45, 30, 15, 0], [75, 0]]
+
+
 def test_a_reset_that_is_always_minutes_ahead_does_not_draw_a_look_each_time() -> None:
     account = Account(lambda now: now + 300.0)
     while account.look_in_vain() < 24 * HOUR:
@@ -208,7 +228,7 @@ def test_a_reopening_that_is_late_by_up_to_an_hour_is_found_soon_and_with_few_lo
     assert sum(at >= RESET for at in account.looks) <= 10
 
 
-@given(late=st.floats(0.0, HOUR), name=NAMES, moves=MOVES, after=st.integers(0, 6), step=st.floats(-90.0, 90.0))
+@given(late=st.floats(0.0, 0.75 * HOUR), name=NAMES, moves=MOVES, after=st.integers(0, 6), step=st.floats(-90.0, 90.0))
 def test_a_restart_changes_no_look_and_a_clock_step_costs_at_most_one_more_wait(
     late: float, name: str | None, moves: float | None, after: int, step: float
 ) -> None:

@@ -100,7 +100,9 @@ class Window(RelativeTimes):
         if self.state in ("open", "wave") or self.is_contradicted:
             self.refusals = 0
             is_late = not is_explained and not self.reopening.states(resets_at)
-            self.reopening = self.reopening.late(self.period.opened_at or now) if is_late else Reopening()
+            self.reopening = (
+                self.reopening.late(self.period.opened_at or now) if is_late else self.reopening.closed_again()
+            )
             if self.resets_at is not None and self.resets_at > now:
                 self.reopening.on_stated(self.resets_at, now)
         is_first = self.state != "closed" or self.is_contradicted
@@ -193,9 +195,11 @@ class Window(RelativeTimes):
 
     def on_canary_accepted(self, now: float) -> None:
         """Reopen in a wave: the provider has accepted the canary."""
+        is_trusted = self.confidence >= TRUSTED_CONFIDENCE
+        self.reopening = self.reopening.after_success(self.resets_at, is_trusted, now)
         self.state, self.canary, self.is_contradicted = "wave", None, False
         self.resets_at = self.probe_at = self.probed_since = None
-        self.refusals, self.reopening = 0, self.reopening.after_success()
+        self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 
     def on_canary_lost(self, now: float) -> None:

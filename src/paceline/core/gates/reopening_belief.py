@@ -26,6 +26,12 @@ LATER_LOOK_SECONDS = (1800.0, 3600.0)
 """The same after that hour: few resets are off by more."""
 MOVED_LOOK_SECONDS = (7200.0, 14400.0)
 """The same after that, where a later reset is stated: it is now likelier than an earlier one."""
+SURPRISE_SPAN_SECONDS = 3600.0
+"""How long before a stated reset is probed where resets of this window were wrong before: few are early by more."""
+SURPRISE_LOOK_SECONDS = 900.0
+"""Waits between these looks, as after a reset that has passed."""
+MOST_SURPRISES = 3
+"""Where their count stops: after as many resets on time they are believed again."""
 LONG_PAST_SECONDS = 1800.0
 """A reset that lies so far in the past when it is stated is treated as unknown."""
 MOST_DOUBLINGS = 12
@@ -66,17 +72,29 @@ class Reopening(msgspec.Struct):
     looks: int = 0
     moved_to: float | None = None
     """The reset that was stated instead of the missed one, although nothing of ours can have spent a new period."""
+    surprises: int = 0
+    """Reopenings before a stated reset, or at a time far from it, less those on time."""
 
     def late(self, began_at: float) -> "Reopening":
         """Return the belief after the closing of a period that began just now, and that nobody can have spent.
 
         The looks before the success count: the next wait is longer.
         """
-        return Reopening(missed_at=began_at, broken=1, looks=self.looks)
+        return Reopening(missed_at=began_at, broken=1, looks=self.looks, surprises=self.surprises)
 
-    def after_success(self) -> "Reopening":
+    def after_success(self, believed: float | None, is_trusted: bool, now: float) -> "Reopening":
         """Return the belief with which the window reopens. A stated reset that is still ahead may be true after all."""
-        return Reopening(stated=() if self.missed_at is not None else self.stated, looks=self.looks)
+        if self.missed_at is not None:
+            return Reopening(looks=self.looks, surprises=self.surprises)
+        surprises = self.surprises
+        if believed is not None:
+            is_surprise = not is_trusted or believed > now + RESET_WOBBLE_SECONDS
+            surprises = min(surprises + 1, MOST_SURPRISES) if is_surprise else max(0, surprises - 1)
+        return Reopening(stated=self.stated, looks=self.looks, surprises=surprises)
+
+    def closed_again(self) -> "Reopening":
+        """Return the belief at the beginning of an ordinary closing."""
+        return Reopening(surprises=self.surprises)
 
     def states(self, resets_at: float | None) -> bool:
         """Return whether the reset is a hypothesis already."""
@@ -129,6 +147,8 @@ class Reopening(msgspec.Struct):
             look_at = now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         else:
             look_at = min(ahead, now + early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)))
+            if self.surprises:
+                look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now:
             return look_at
         return min(look_at, max(end_of_period, now + DOUBTFUL_PROBE_SECONDS))
