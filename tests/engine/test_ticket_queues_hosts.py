@@ -185,9 +185,9 @@ def test_a_pass_keeps_one_queue_for_each_login_that_exists() -> None:
 
     queues.fill([campaign], {("night", None): 1_000_000}, NOW)
 
-    assert len(queues._queues) == 1000
-    assert sum(len(queue.tickets) for queue in queues._queues.values()) == MOST_REQUESTED
-    assert max(len(queue.tickets) for queue in queues._queues.values()) <= 20
+    assert len(queues.queues) == 1000
+    assert sum(len(queue.tickets) for queue in queues.queues.values()) == MOST_REQUESTED
+    assert max(len(queue.tickets) for queue in queues.queues.values()) <= 20
 
 
 def test_a_host_that_leaves_gives_all_its_tickets_back_at_once() -> None:

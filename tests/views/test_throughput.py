@@ -18,8 +18,10 @@ def test_a_campaign_that_ended_long_ago_does_not_slow_the_one_that_runs() -> Non
     throughput = Throughput(store)
     throughput.catch_up(3010.0)
 
-    assert throughput.rate("new", 5, 3010.0) == CompletionRate(per_hour=1, eta=3060.0)
-    assert throughput.rate_of_all({"old": 0, "new": 5}, 3010.0) == CompletionRate(per_hour=2, eta=3060.0)
+    assert throughput.rate("new", 5, 3010.0) == CompletionRate(per_hour=1, pace=60.0, eta=3060.0)
+    assert throughput.rate_of_all({"old": 0, "new": 5}, 3010.0) == CompletionRate(
+        per_hour=2, pace=2 * 3600.0 / 2010.0, eta=3060.0
+    )
 
 
 def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() -> None:
@@ -30,12 +32,14 @@ def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() ->
     throughput = Throughput(store)
     throughput.catch_up(1010.0)
 
-    assert throughput.rate_of_all({"first": 1, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=1050.0)
-    assert throughput.rate_of_all({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, eta=None)
+    assert throughput.rate_of_all({"first": 1, "second": 3}, 1010.0) == CompletionRate(
+        per_hour=1, pace=60.0, eta=1050.0
+    )
+    assert throughput.rate_of_all({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, pace=60.0, eta=None)
 
 
 def test_the_rest_is_never_done_before_the_next_parked_unit_resumes() -> None:
-    rate = CompletionRate(per_hour=10, eta=1000.0)
+    rate = CompletionRate(per_hour=10, pace=10.0, eta=1000.0)
 
     assert [rate.eta_after(at) for at in (None, 900.0, 5000.0)] == [1000.0, 1000.0, 5000.0]
-    assert CompletionRate(per_hour=0, eta=None).eta_after(5000.0) is None
+    assert CompletionRate(per_hour=0, pace=0.0, eta=None).eta_after(5000.0) is None

@@ -5,7 +5,9 @@ Never here: what a request does.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import Any, Final
@@ -54,15 +56,15 @@ READ_ONLY_COOKIE: Final = (
 INVALID_HOST_TOKEN: Final = "Invalid token: `paceline hosts token NAME` on the leader prints the token of a host"
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 _PATH_PART = re.compile(r"[A-Za-z0-9._~-]{1,200}")
-LOGIN_PAGE: Final = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Paceline</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"></head>
-<body><h1>Paceline</h1>
-<p>Open the dashboard with the address that <code>paceline up</code> printed.</p>
-<p>To print it again: <code>paceline token --url</code></p>
-<p><a href="/">I have just opened that address: continue</a></p>
-</body></html>
-"""
+LOGIN_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.2rem}"
+    "input{font:inherit;width:100%;box-sizing:border-box;padding:.5rem .6rem;margin:.3rem 0 .8rem}"
+    "button{font:inherit;padding:.5rem 1.1rem}.problem{color:#c62828;font-weight:600}"
+)
+LOGIN_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(LOGIN_STYLE.encode()).digest()).decode()}'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
 
 
 class Authentication:
@@ -106,7 +108,7 @@ class Authentication:
         grant, is_cookie = self._grant(scope, headers)
         if grant is None:
             if path == DASHBOARD_PATH and method == "GET":
-                return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
+                return _login_page()
             invalid = INVALID_HOST_TOKEN if path.startswith(HOST_PATH) else INVALID_TOKEN
             detail = invalid if is_cookie or b"authorization" in headers else MISSING_TOKEN
             return _Response.error(path, 401, detail, (b"www-authenticate", b"Bearer"))
@@ -152,7 +154,7 @@ class Authentication:
         token = given[0].encode()
         grant = self._tokens.find(token)
         if grant is None or grant.rights == "host":
-            return _Response(401, LOGIN_PAGE, b"text/html; charset=utf-8")
+            return _login_page("That is not the token of this home.")
         cookie = f"{_cookie_name(scope)}={self._tokens.keep_cookie(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if _is_tls(scope) else ""
         page = b"/#csrf=" + change_key_of(token) if grant.rights == "full" else b"/"
@@ -178,6 +180,24 @@ class _Response:
     async def __call__(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
         await send({"type": "http.response.body", "body": self._body})
+
+
+def _login_page(problem: str = "") -> _Response:
+    """Return the page for a browser that is not signed in, with a field for the token."""
+    shown = f'<p class="problem" role="alert">{problem}</p>' if problem else ""
+    page = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Paceline: sign in</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<style>{LOGIN_STYLE}</style></head>
+<body><main><h1>Paceline</h1>{shown}
+<form action="/" method="get"><label for="token">Token, as <code>paceline token</code> prints it</label>
+<input id="token" name="token" type="password" autocomplete="off" autofocus required><button>Sign in</button></form>
+<p>Or open the address that <code>paceline up</code> printed; <code>paceline token --url</code> prints it again.</p>
+<p><a href="/">I have just opened that address: continue</a></p>
+</main></body></html>
+"""
+    policy = (b"content-security-policy", LOGIN_POLICY.encode())
+    return _Response(401, page.encode(), b"text/html; charset=utf-8", (policy,))
 
 
 def _is_of_worker(scope: Scope, host: str | None) -> bool:
@@ -218,7 +238,8 @@ def _protected(send: Send) -> Send:
     async def send_protected(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
-            headers += PROTECTION
+            given = {name.lower() for name, _ in headers}
+            headers += [header for header in PROTECTION if header[0] not in given]
             if all(name.lower() != b"cache-control" for name, _ in headers):
                 headers.append(NO_STORE)
             message["headers"] = headers

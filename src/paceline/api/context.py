@@ -16,6 +16,7 @@ from litestar.di import NamedDependency
 from paceline.api.background import BackgroundReaders
 from paceline.api.standby import StandbyEngine
 from paceline.core import Governor
+from paceline.engine.backlog import backlog
 from paceline.engine.engine import Engine
 from paceline.engine.hosts.registry import stored_host_states
 from paceline.errors import StoreError
@@ -121,6 +122,15 @@ class ApiContext:
         campaigns = {campaign.name: campaign for campaign in self.store.campaigns()}
         running = [unit for unit in self.store.running_units() if unit.campaign in campaigns]
         return [stored_session_view(unit, campaigns[unit.campaign]) for unit in running]
+
+    def backlog(self) -> dict[str, int]:
+        """Return how many units wait in each scope, beyond those that a ticket waits there for.
+
+        A process that stands by does not know for which units the leader's tickets wait.
+        """
+        if not isinstance(self.engine, Engine):
+            return {}
+        return backlog(self.engine.cycle.queues.queues.values(), self.store.claimable())
 
     def host_states(self) -> list[HostState]:
         """Return the other machines. A process that stands by knows of them what the store has."""

@@ -18,6 +18,7 @@ from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow
+from paceline.views.needs import Need
 from paceline.views.quota import ScopeWindow
 from paceline.views.results import ResultRow
 from paceline.views.sessions import SessionView
@@ -138,6 +139,13 @@ class PauseBody(RequestSchema, frozen=True, kw_only=True):
     """Whether running sessions end at their next turn, and continue their conversations later."""
 
 
+class CampaignRetry(RequestSchema, frozen=True, kw_only=True):
+    """Which units of a campaign are tried again. Without a body: all that have stopped."""
+
+    like: str
+    """Only those that stopped in the state of this unit, and for its reason."""
+
+
 class UnitRetry(RequestSchema, frozen=True, kw_only=True):
     """How a unit is tried again. The body may be left out."""
 
@@ -170,6 +178,7 @@ class Overview(ResponseSchema, frozen=True, kw_only=True):
     last_event_id: int
     status: Status
     campaigns: list[CampaignView]
+    needs: list[Need]
     capacity: list[ScopeCapacity]
     sessions: list[SessionView]
     hosts: list[HostRow]

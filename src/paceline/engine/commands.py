@@ -17,6 +17,7 @@ from paceline.core.values.validation import check_limit
 from paceline.engine import command_log
 from paceline.engine.authorship import signature
 from paceline.engine.campaign_lookup import find_campaign
+from paceline.engine.stop_reasons import units_like
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.hosts.known_hosts import known_hosts, save_hosts
@@ -69,11 +70,11 @@ def check_not_cancelled(store: Store, name: str) -> None:
 
 
 def pause_campaigns(store: Store, names: Sequence[str] | None, *, at_turn: bool = False, now: float) -> list[str]:
-    """Pause the named campaigns (all if None). Returns the names that changed.
+    """Pause the named campaigns (all with units to run if None). Returns the names that changed.
 
     Their running sessions finish; with `at_turn` they end at their next turn and continue when the campaign does.
     """
-    chosen = _chosen(store, names)
+    chosen = _chosen(store, names) if names is not None else _unfinished(store)
     paused = {campaign.name for campaign in chosen}
     with store.together():
         for unit in store.running_units() if at_turn else ():
@@ -113,6 +114,17 @@ def retry_campaign(store: Store, name: str, *, now: float) -> int:
     return count
 
 
+def retry_units_like(store: Store, unit: Unit, *, now: float) -> int:
+    """Move the units of its campaign that stopped in the same state and for the same reason back to `todo`.
+
+    Returns how many moved.
+    """
+    with store.together():
+        count = store.retry_units(unit.campaign, units_like(store, unit))
+        _record(store, "retry", unit.campaign, now)
+    return count
+
+
 def change_campaign(
     store: Store, settings: Settings, name: str, changes: Mapping[str, object], *, now: float
 ) -> Campaign:
@@ -138,6 +150,12 @@ def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
     if names is None:
         return [campaign for campaign in store.campaigns() if campaign.state != "cancelled"]
     return [_not_cancelled(find_campaign(store, name)) for name in names]
+
+
+def _unfinished(store: Store) -> list[Campaign]:
+    """Return the campaigns with units that wait or run. A finished one would only look as if it had work left."""
+    counts = store.counts()
+    return [each for each in _chosen(store, None) if counts[each.name].todo or counts[each.name].running]
 
 
 def _not_cancelled(campaign: Campaign) -> Campaign:

@@ -108,10 +108,10 @@ class Engine:
         """Make a pass. Returns whether to end because nothing is left to do, and when time alone changes something."""
         try:
             with self.metrics.pass_seconds.timed():
-                for _ in self._cycle.make_pass():
+                for _ in self.cycle.make_pass():
                     for _ in range(TURNS_BETWEEN):  # the API, the gateway and signals go between
                         await asyncio.sleep(0)
-                    self._cycle.keep_lead()
+                    self.cycle.keep_lead()
                     if self._is_stopping:
                         return False, None  # the next engine reads the rest
             found = until_idle and self.is_idle(), self.store.next_resume_at()
@@ -125,13 +125,13 @@ class Engine:
                 self.outage.begin(error)
             else:
                 log.exception("a pass failed; the next one recovers")
-            self._cycle.must_recover = True
+            self.cycle.must_recover = True
             self._woken.clear()
             return False, None
 
     def make_pass(self) -> None:
         """Do one turn of the heartbeat, at once."""
-        for _ in self._cycle.make_pass():
+        for _ in self.cycle.make_pass():
             pass
 
     def stop(self) -> None:
@@ -145,11 +145,11 @@ class Engine:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing that is not paused could run later."""
-        return self._cycle.is_idle()
+        return self.cycle.is_idle()
 
     async def _rest(self, due: float | None) -> None:
         """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat, and not while output waits."""
-        if self._cycle.is_behind and not self._cycle.must_recover:
+        if self.cycle.is_behind and not self.cycle.must_recover:
             await asyncio.sleep(0)
             return
         heartbeat = min(self.settings.heartbeat, max(SHORTEST_REST_SECONDS, self.lead.renewal_in()))
@@ -208,7 +208,7 @@ class Engine:
         try:
             if has_led and self._started is not None:  # else nothing was loaded that could be stored
                 self.emit("engine.stopped", owner=self.lead.owner)
-                self._cycle.save_all(self.clock.now())
+                self.cycle.save_all(self.clock.now())
         except (LeadLost, *OUTAGES) as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
         finally:
@@ -218,7 +218,7 @@ class Engine:
     # -- for programs that share its loop ------------------------------------------------------
 
     @property
-    def _cycle(self) -> Cycle:
+    def cycle(self) -> Cycle:
         return self._parts[0]
 
     @property
@@ -234,29 +234,29 @@ class Engine:
 
     @property
     def governor(self) -> Governor:
-        return self._cycle.governor
+        return self.cycle.governor
 
     @property
     def leases(self) -> Leases:
-        return self._cycle.leases
+        return self.cycle.leases
 
     def obey(self) -> None:
         """Carry out the commands in the store now. An engine that does not lead leaves them to the one that does."""
         if self._leads:
-            self._cycle.obey(self.clock.now())
+            self.cycle.obey(self.clock.now())
             self.wake()
 
     def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """Store an event with the next pass."""
-        self._cycle.journal.emit(name, scope=scope, unit=unit, **fields)
+        self.cycle.journal.emit(name, scope=scope, unit=unit, **fields)
 
     def listen(self, on_stored: Callable[[], object]) -> Callable[[], None]:
         """Call `on_stored` whenever events were stored. Returns a function that ends that."""
         return self._listeners.add(on_stored)
 
     def live_sessions(self) -> list[LiveSession]:
-        return list(self._cycle.live.values())
+        return list(self.cycle.live.values())
 
     def wait_reasons(self) -> dict[str, Deferred]:
         """Return why the units of each campaign and account wait, by the name of their queue (`split_queue_name`)."""
-        return self._cycle.queues.why(self.clock.now())
+        return self.cycle.queues.why(self.clock.now())

@@ -57,7 +57,7 @@ class TicketQueues:
         self._local_host = local_host
         self.exclusions = Exclusions()
         self.patience = HostPatience()
-        self._queues: dict[tuple[str, str], TicketQueue] = {}
+        self.queues: dict[tuple[str, str], TicketQueue] = {}
         self._by_ticket: dict[str, TicketQueue] = {}
         self._problems: dict[tuple[str, str], Deferred] = {}
         self._count = 0
@@ -80,7 +80,7 @@ class TicketQueues:
         self._drop_all_but(filling.kept, now)
         order = TicketOrder(self._governor, placement, now)
         wanted = [*filling.wanted, *self._passed_by(filling.wanted, order, now)]
-        wanted = order.ordered([*wanted, *self._moved_on(order, now)], self._queues.values())
+        wanted = order.ordered([*wanted, *self._moved_on(order, now)], self.queues.values())
         wanted = _first_of_each(wanted, MOST_REQUESTED)
         self._governor.request_all([self._new_ticket(queue) for queue in wanted], now=now)
 
@@ -130,7 +130,7 @@ class TicketQueues:
 
     def _drop_all_but(self, kept: set[tuple[str, str]], now: float) -> None:
         """Drop the queues of deleted campaigns, and those on logins that cannot take their campaign any more."""
-        dropped = [self._queues.pop(key) for key in [key for key in self._queues if key not in kept]]
+        dropped = [self.queues.pop(key) for key in [key for key in self.queues if key not in kept]]
         self._give_back_all([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
 
     def _passed_by(self, wanted: Iterable[TicketQueue], order: TicketOrder, now: float) -> list[TicketQueue]:
@@ -140,11 +140,11 @@ class TicketQueues:
         """
         passed_by: list[TicketQueue] = []
         best: dict[str, float] = {}
-        for queue in (*wanted, *(queue for queue in self._queues.values() if queue.tickets)):
+        for queue in (*wanted, *(queue for queue in self.queues.values() if queue.tickets)):
             if len(queue.campaign.accounts) > 1:
                 name = queue.campaign.name
                 best[name] = min(best.get(name, math.inf), order.used_ratio(queue))
-        for queue in list(self._queues.values()) if best else ():
+        for queue in list(self.queues.values()) if best else ():
             if queue.tickets and order.used_ratio(queue) > best.get(queue.campaign.name, math.inf):
                 passed_by += self._take_back(queue, now)
         return passed_by
@@ -153,7 +153,7 @@ class TicketQueues:
         """Move tickets on hosts with much to do behind those of the same campaign on other hosts."""
         moved: list[TicketQueue] = []
         by_campaign: dict[str, list[TicketQueue]] = {}
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             if queue.tickets:
                 by_campaign.setdefault(queue.campaign.name, []).append(queue)
         for queues in by_campaign.values():
@@ -203,7 +203,7 @@ class TicketQueues:
     def why(self, now: float) -> dict[str, Deferred]:
         """Return why the first ticket of each queue waits, by the name of the queue (`split_queue_name`)."""
         reasons: dict[str, Deferred] = {}
-        for (campaign, login), queue in self._queues.items():
+        for (campaign, login), queue in self.queues.items():
             first = next(iter(queue.tickets), None)
             reason = self._governor.why(first, now=now) if first is not None else None
             if reason is not None:
@@ -226,7 +226,7 @@ class TicketQueues:
     def _queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue:
         """Return the queue; a new one for a campaign that was changed, because its priority or model may differ."""
         key = campaign.name, login_on(account_id, host)
-        queue = self._queues.get(key)
+        queue = self.queues.get(key)
         if queue is None or queue.campaign != campaign:
             for ticket_id in list(queue.tickets) if queue is not None else ():
                 self.give_back(ticket_id, now)
@@ -234,7 +234,7 @@ class TicketQueues:
             is_for_bound = account_id not in self._accounts.ids_of(campaign)
             scopes = session_scopes(campaign, account, host or self._local_host)
             queue = TicketQueue(campaign, account, scopes, is_for_bound, host)
-            self._queues[key] = queue
+            self.queues[key] = queue
         return queue
 
     def _new_ticket(self, queue: TicketQueue) -> Ticket:

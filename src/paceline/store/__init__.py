@@ -19,6 +19,7 @@ from paceline.store.interface import WorkspaceSettings as WorkspaceSettings
 from paceline.store.memory import MemoryStore as MemoryStore
 from paceline.store.spend import SpendRow as SpendRow
 from paceline.store.sqlite import SqliteStore as SqliteStore
+from paceline.store.stopped_units import StoppedUnits as StoppedUnits
 from paceline.store.unit_result import CheckRound as CheckRound
 from paceline.store.unit_result import Cost as Cost
 from paceline.store.unit_result import UnitResult as UnitResult

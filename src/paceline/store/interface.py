@@ -15,6 +15,7 @@ from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
 from paceline.store.spend import SpendRow
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 CampaignState = Literal["active", "paused", "cancelled"]
@@ -395,6 +396,9 @@ class Store(Protocol):
 
     def next_resume_at(self) -> float | None:
         """Return when the first parked unit is due."""
+
+    def stopped_units(self, *, limit: int) -> list[StoppedUnits]:
+        """Return the units that wait for a person by campaign, state and reason, the most frequent first."""
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         """Count the claimable units by campaign and by the account that their conversation is bound to."""

@@ -14,8 +14,6 @@ from paceline.store.memory_units import UnitTable
 
 replace = msgspec.structs.replace
 
-STOPPED_STATES = ("held", "quarantined", "unverified")
-
 
 class MemoryCampaigns:
     """The campaigns of one table."""
@@ -88,7 +86,7 @@ class MemoryUnitControl:
         return held
 
     def retry(self, campaign: str, unit_ids: Sequence[str] | None) -> int:
-        stopped = [unit for unit in self._chosen(campaign, unit_ids) if unit.state in STOPPED_STATES]
+        stopped = [unit for unit in self._chosen(campaign, unit_ids) if unit.state in rules.STOPPED_STATES]
         for unit in stopped:
             self._table.put(_ready_again(unit))
         return len(stopped)

@@ -11,6 +11,7 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.store import rules
 from paceline.store.interface import Campaign, OutcomeRecord, Page, Phase, Unit, UnitCounts, UnitSpec
 from paceline.store.memory_undo import UndoLog
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 replace = msgspec.structs.replace
@@ -312,6 +313,16 @@ class MemoryUnits:
     def next_resume_at(self) -> float | None:
         unit = self._table.first_parked()
         return None if unit is None else unit.resume_at
+
+    def stopped(self, *, limit: int) -> list[StoppedUnits]:
+        rules.check_page_size(limit)
+        names: dict[tuple[str, UnitState, str | None], list[str]] = {}
+        for entry in self._table.entries.values():
+            for unit in (self._table.units[unit_id] for unit_id in entry.unit_ids):
+                if unit.state in rules.STOPPED_STATES:
+                    names.setdefault((unit.campaign, unit.state, unit.reason), []).append(unit.spec.id)
+        found = [rules.stopped_group(*key, len(each), each[0]) for key, each in names.items()]
+        return sorted(found, key=lambda each: -each.units)[:limit]
 
     def claimable(self) -> dict[ClaimKey, int]:
         return self._table.claimable()

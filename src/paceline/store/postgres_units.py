@@ -16,6 +16,7 @@ from paceline.store.postgres_keys import GIVEN_KEY, find_number, known_number
 from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
 from paceline.store.rows import RESULT_COLUMNS, is_stored_already, outcome_row, result_from, result_row, unit_from
 from paceline.store.rules import ALL_KEYS, Span, campaign_span
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 UNIT_COLUMNS: Final = (
@@ -112,6 +113,10 @@ _HASTEN: Final = f"""WITH given AS MATERIALIZED (
     )
     UPDATE units AS u SET resume_at = g.resume_at FROM given g
     WHERE u.key = g.key AND u.state || '' = 'todo' AND u.resume_at > g.resume_at"""
+_STOPPED: Final = """SELECT c.name, u.state, u.reason, count(*), (array_agg(u.name ORDER BY u.key))[1]
+    FROM units u JOIN campaigns c ON c.number = u.campaign
+    WHERE u.state IN ('held', 'quarantined', 'unverified')
+    GROUP BY c.name, u.state, u.reason ORDER BY count(*) DESC, min(u.key) LIMIT %s"""
 
 
 class PostgresUnits:
@@ -252,6 +257,12 @@ class PostgresUnits:
                     ORDER BY resume_at, key LIMIT 1"""
             ).fetchone()
         return None if row is None else float(row[0])
+
+    def stopped(self, *, limit: int) -> list[StoppedUnits]:
+        rules.check_page_size(limit)
+        with self._database.query() as connection:
+            rows = connection.execute(_STOPPED, (limit,)).fetchall()
+        return [rules.stopped_group(*row) for row in rows]
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         with self._database.query() as connection:

@@ -8,15 +8,19 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from paceline.core.unit_lifecycle import next_state
+from paceline.core.unit_lifecycle import UnitState, next_state
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
 from paceline.store.spend import SpendRow
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 ACCEPTED: Final = "accepted by a person; its check did not pass"
 """The reason of a unit that was unverified and was taken as done."""
+
+STOPPED_STATES: Final = ("held", "quarantined", "unverified")
+"""States of units that wait for a person."""
 
 POSITION_BITS: Final = 40
 """Splits a 63-bit key: 2^40 units in each campaign, and 2^23 campaigns."""
@@ -47,6 +51,11 @@ def split_unit_id(identifier: str) -> tuple[str, str]:
     """Return the campaign and the unit's own name."""
     campaign, _, name = identifier.partition("/")
     return campaign, name
+
+
+def stopped_group(campaign: str, state: UnitState, reason: str | None, units: int, name: str) -> StoppedUnits:
+    """Return the units that wait for a person for one reason, of which one has the name."""
+    return StoppedUnits(campaign=campaign, state=state, reason=reason, units=units, example=unit_id(campaign, name))
 
 
 def unit_key(campaign_number: int, position: int) -> int:

@@ -35,6 +35,7 @@ from paceline.store.sqlite_keys import (
     visible_span,
     visible_spans,
 )
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 _CLAIM_BOUND: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u INDEXED BY claimable_on_account
@@ -77,6 +78,11 @@ _SHORTEN: Final = """UPDATE units INDEXED BY parked SET resume_at = ? + resume_a
     WHERE state = 'todo' AND resume_at IS NOT NULL AND NOT is_parked AND ended_at > ?"""
 _HASTEN: Final = f"""UPDATE units AS u SET resume_at = ?
     WHERE campaign = ? AND name = ? AND state = 'todo' AND resume_at > ? AND {IS_VISIBLE}"""
+_STOPPED: Final = """SELECT c.name, u.state, u.reason, count(*), min(u.key), u.name
+    FROM units u INDEXED BY units_by_state JOIN campaigns c ON c.number = u.campaign
+    WHERE u.state IN ('held', 'quarantined', 'unverified')
+    GROUP BY u.campaign, u.state, u.reason ORDER BY 4 DESC, 5 LIMIT ?"""
+"""SQLite takes the name from the row with the least key."""
 
 
 class SqliteUnits:
@@ -228,6 +234,15 @@ class SqliteUnits:
                     WHERE state = 'todo' AND resume_at IS NOT NULL"""
             ).fetchone()
         return None if row[0] is None else float(row[0])
+
+    def stopped(self, *, limit: int) -> list[StoppedUnits]:
+        rules.check_page_size(limit)
+        with self._file.reading() as connection:
+            rows = connection.execute(_STOPPED, (limit,)).fetchall()
+        return [
+            rules.stopped_group(campaign, state, reason, units, name)
+            for campaign, state, reason, units, _, name in rows
+        ]
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         with self._file.reading() as connection:

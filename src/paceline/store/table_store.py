@@ -25,6 +25,7 @@ from paceline.store.interface import (
     UnitSpec,
 )
 from paceline.store.spend import SpendRow
+from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 
@@ -75,6 +76,7 @@ class LifecycleTable(Protocol):
     def page(self, campaign: str | None, state: UnitState | None, limit: int, cursor: str | None) -> Page: ...
     def running(self) -> list[Unit]: ...
     def next_resume_at(self) -> float | None: ...
+    def stopped(self, *, limit: int) -> list[StoppedUnits]: ...
     def claimable(self) -> dict[tuple[str, str | None], int]: ...
     def bound(self, campaign: str, account: str, *, limit: int) -> list[str]: ...
 
@@ -288,6 +290,9 @@ class TableStore:
 
     def next_resume_at(self) -> float | None:
         return self._units.next_resume_at()
+
+    def stopped_units(self, *, limit: int) -> list[StoppedUnits]:
+        return self._units.stopped(limit=limit)
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         return self._units.claimable()

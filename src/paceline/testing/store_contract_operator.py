@@ -6,7 +6,7 @@ It is not used alone: `StoreContract` inherits it.
 import msgspec
 
 from paceline.core.unit_lifecycle import Counters
-from paceline.store import Added, Store, Unit, UnitCounts, UnitSpec
+from paceline.store import Added, StoppedUnits, Store, Unit, UnitCounts, UnitSpec
 from paceline.testing.store_steps import NOW, add, claim, ended, record, specs, stored
 
 replace = msgspec.structs.replace
@@ -35,6 +35,22 @@ class OperatorContract:
             reason="ask me",
             ended_at=NOW + 20.0,
         )
+
+    def test_stopped_units_are_counted_by_campaign_state_and_reason(self, store: Store) -> None:
+        add(store, specs("z", "done", "y", "x"))
+        add(store, specs("other"), "day")
+        store.hold_units(["night/y", "night/x"], "ask me", now=NOW)
+        store.hold_units(["night/z"], "paused", now=NOW)
+        store.hold_units(["day/other"], "ask me", now=NOW)
+
+        found = store.stopped_units(limit=10)
+
+        assert found == [
+            StoppedUnits(campaign="night", state="held", reason="ask me", units=2, example="night/y"),
+            StoppedUnits(campaign="night", state="held", reason="paused", units=1, example="night/z"),
+            StoppedUnits(campaign="day", state="held", reason="ask me", units=1, example="day/other"),
+        ]
+        assert store.stopped_units(limit=1) == found[:1]
 
     def test_a_retry_gives_stopped_units_a_new_life(self, store: Store) -> None:
         add(store, specs("quarantined", "done", "held"))

@@ -1,6 +1,6 @@
 """Scopes as rows: what is in flight, what limits it, and where each limit comes from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -31,7 +31,8 @@ _RANKS: Final[dict[ScopeKind, int]] = {
 class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
     """One scope. `limit` is the effective one, the smallest of `configured`, `platform` and `adaptive`.
 
-    `in_flight` counts live slots; `cooling` counts slots that are released but still occupy a place.
+    `queued` counts what waits there: calls, slots of programs and units. `in_flight` counts live slots; `cooling`
+    counts slots that are released but still occupy a place.
     `configured_source` says where `configured` comes from: `file`, `environment`, `flags`, `shipped`, `live`, `plan`
     or `pattern`. `configured_by` is the entry. They are empty and null where nothing is configured.
     """
@@ -56,12 +57,18 @@ class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[WindowStatus, ...]
 
 
-def capacity_rows(fleet: FleetState) -> list[ScopeCapacity]:
-    """Return a row for every known scope and what it lies in, and for accounts that were never used."""
+def capacity_rows(fleet: FleetState, backlog: Mapping[str, int] | None = None) -> list[ScopeCapacity]:
+    """Return a row for every known scope and what it lies in, and for accounts that were never used.
+
+    `backlog` are the units that wait in each scope without a ticket: they are queued like those with one.
+    """
     accounts = [account.scope for account in known_accounts(fleet.settings, fleet.campaigns)]
     paths = [scope for scope in (*fleet.scopes, *accounts) if is_provider_scope(scope)]
     scopes = dict.fromkeys([*fleet.scopes, *(part for scope in paths for part in path_scopes(scope))])
-    return sorted(_rows(fleet, scopes), key=lambda row: (_RANKS[row.kind], row.scope))
+    rows = _rows(fleet, scopes)
+    if backlog:
+        rows = [msgspec.structs.replace(row, queued=row.queued + backlog.get(row.scope, 0)) for row in rows]
+    return sorted(rows, key=lambda row: (_RANKS[row.kind], row.scope))
 
 
 def limit_rows(fleet: FleetState) -> list[ScopeCapacity]:

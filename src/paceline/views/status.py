@@ -84,11 +84,13 @@ class StatusSummary(msgspec.Struct, frozen=True, kw_only=True):
 class Status(StatusSummary, frozen=True, kw_only=True):
     """The status under a leading engine.
 
-    `throughput` is how many units were done in the last hour, `eta` when the rest will be at that speed.
+    `throughput` is how many units were done in the last hour, `eta` when the rest will be at that speed. `pace` is how
+    many units an hour brings, also while the work is younger than that.
     """
 
     engine: EngineState
     throughput: int
+    pace: float
     eta: float | None
 
 
@@ -98,7 +100,7 @@ def read_status_summary(
     """Return the status. `leader` is None where no engine leads, `gateway` where nothing is known of its calls."""
     total = total_counts(fleet.counts.values())
     return StatusSummary(
-        engine=StoppedEngine() if leader is None else engine_state(fleet.campaigns, leader),
+        engine=StoppedEngine() if leader is None else engine_state(unfinished_campaigns(fleet), leader),
         pool=PoolState(
             sessions=fleet.governor.get_limit(SESSIONS),
             running=total.running,
@@ -126,7 +128,10 @@ def read_status(
     summary = read_status_summary(fleet, leader, gateway)
     rate = completion_rate(fleet, throughput)
     return Status(
-        **msgspec.structs.asdict(summary), throughput=rate.per_hour, eta=rate.eta_after(summary.next_resume_at)
+        **msgspec.structs.asdict(summary),
+        throughput=rate.per_hour,
+        pace=rate.pace,
+        eta=rate.eta_after(summary.next_resume_at),
     )
 
 
@@ -135,6 +140,12 @@ def completion_rate(fleet: FleetState, throughput: Throughput) -> CompletionRate
     active = [campaign.name for campaign in fleet.campaigns if campaign.state == "active"]
     left = {name: fleet.counts_of(name).todo + fleet.counts_of(name).running for name in active}
     return throughput.rate_of_all(left, fleet.now)
+
+
+def unfinished_campaigns(fleet: FleetState) -> list[Campaign]:
+    """Return the campaigns with units that wait or run: only they can be paused."""
+    counts = {campaign.name: fleet.counts_of(campaign.name) for campaign in fleet.campaigns}
+    return [each for each in fleet.campaigns if counts[each.name].todo or counts[each.name].running]
 
 
 def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> EngineState:

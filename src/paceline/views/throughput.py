@@ -1,7 +1,7 @@
 """Throughput: units done in the last hour, and when the rest will be done at that speed. Read from stored events."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -13,12 +13,18 @@ PAGE_EVENTS = 1000
 MOST_PAGES = 20
 """Pages that one call reads. A reader that comes back late has many events to read, and the engine shares its loop."""
 DONE = "unit.done"
+SHORTEST_SPAN_SECONDS = 60.0
+"""A pace is measured over a minute at least: the first unit after a second is no 3,600 an hour."""
 
 
 class CompletionRate(msgspec.Struct, frozen=True, kw_only=True):
-    """`per_hour` counts the units done in the last hour. `eta` is when the rest will be done, None if unknown."""
+    """`per_hour` counts the units done in the last hour. `eta` is when the rest will be done, None if unknown.
+
+    `pace` is how many units an hour brings: the same number, unless the work began less than an hour ago.
+    """
 
     per_hour: int
+    pace: float
     eta: float | None
 
     def eta_after(self, resumes_at: float | None) -> float | None:
@@ -59,11 +65,22 @@ class Throughput:
 
     def rate(self, campaign: str, left: int, now: float) -> CompletionRate:
         """Return the rate of one campaign, of which `left` units are still to be done."""
-        return CompletionRate(per_hour=self._counts[campaign], eta=self._eta({campaign: left}, now))
+        done = self._counts[campaign]
+        return CompletionRate(
+            per_hour=done, pace=self._pace([campaign], done, now), eta=self._eta({campaign: left}, now)
+        )
 
     def rate_of_all(self, left: Mapping[str, int], now: float) -> CompletionRate:
         """Return the rate of all campaigns together. `left` are the units of each that are still to be done."""
-        return CompletionRate(per_hour=len(self._done), eta=self._eta(left, now))
+        done = len(self._done)
+        pace = self._pace([name for name, units in self._counts.items() if units], done, now)
+        return CompletionRate(per_hour=done, pace=pace, eta=self._eta(left, now))
+
+    def _pace(self, campaigns: Iterable[str], done: int, now: float) -> float:
+        """Return the units per hour since the first of these campaigns began, at most an hour ago."""
+        starts = [self._started[name] for name in campaigns if name in self._started]
+        span = HOUR_SECONDS if not starts else min(HOUR_SECONDS, max(SHORTEST_SPAN_SECONDS, now - min(starts)))
+        return done * HOUR_SECONDS / span
 
     def _eta(self, left: Mapping[str, int], now: float) -> float | None:
         """Extrapolate from the campaigns that have units left: finished ones say nothing about the rest."""

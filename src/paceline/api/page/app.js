@@ -8,7 +8,10 @@ import { setText, show } from "./dom.js";
 import { makeStrip } from "./engine_strip.js";
 import { makeEvents } from "./events.js";
 import { makeHosts } from "./hosts.js";
+import { makeNeeds } from "./needs.js";
 import { announce } from "./notices.js";
+import { isReadOnly, setConnected } from "./permissions.js";
+import { makeTabTitle } from "./tab_title.js";
 import { makeTimeline } from "./timeline.js";
 import { makeUnitPanel } from "./unit_panel.js";
 import { makeUnits } from "./units.js";
@@ -33,12 +36,16 @@ const campaigns = makeCampaigns(byId("campaigns"), { refetch, showUnits: units.s
 const capacity = makeCapacity(byId("capacity"), { refetch });
 const hosts = makeHosts(byId("hosts"));
 const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
+const needs = makeNeeds(byId("needs"), { refetch, showUnits: units.show });
+const tabTitle = makeTabTitle();
 const events = makeEvents(byId("events"), openUnit);
+
+show(byId("read-only"), isReadOnly());
 
 let staleTimer = 0;
 const live = connect({
   onOverview(overview) {
-    for (const section of [strip, campaigns, capacity, hosts, units]) section.update(overview);
+    for (const section of [needs, strip, campaigns, capacity, hosts, units, tabTitle]) section.update(overview);
     document.body.dataset.at = String(overview.at);
   },
   onEvent(event, isNews) {
@@ -50,11 +57,17 @@ const live = connect({
   },
   onConnection(state) {
     document.body.dataset.connection = state;
+    setConnected(state === "live" || state === "connecting");
     setText(byId("connection").lastElementChild, CONNECTIONS[state]);
     setText(byId("stale").lastElementChild, state === "refused" ? REFUSED : UNREACHABLE);
     clearTimeout(staleTimer);
     if (state === "live") show(byId("stale"), false);
-    else staleTimer = setTimeout(() => show(byId("stale"), true), STALE_AFTER_MS);
+    else {
+      staleTimer = setTimeout(() => {
+        show(byId("stale"), true);
+        tabTitle.onLost();
+      }, STALE_AFTER_MS);
+    }
   },
   onOtherStore: events.clear,
   onReopened() {

@@ -2,6 +2,7 @@
 // an element, nor change the reading order of the text beside it.
 
 import { visible } from "./format.js";
+import { marksChange } from "./permissions.js";
 
 const TEXT_ATTRIBUTES = new Set(["aria-label", "title", "placeholder"]);
 const SVG = "http://www.w3.org/2000/svg";
@@ -94,15 +95,16 @@ export function partsOf(parent) {
   return parent.syncedParts?.values() ?? [];
 }
 
-/** Create a button with a symbol, a label and an action. */
-export function actionButton({ icon: symbol, ...props }, label, action) {
+/** Create a button with a symbol, a label and an action. With `isHarmless` it changes nothing, and always works. */
+export function actionButton({ icon: symbol, isHarmless = false, ...props }, label, action) {
   const button = el("button", { type: "button", class: "button", ...props }, icon(symbol), el("span", { text: label }));
-  onAction(button, action);
+  onAction(button, action, isHarmless);
   return button;
 }
 
 /** Run the action on each click, and ignore clicks while it is running. */
-export function onAction(button, action) {
+export function onAction(button, action, isHarmless = false) {
+  if (!isHarmless) marksChange(button);
   button.addEventListener("click", async () => {
     if (button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");

@@ -21,6 +21,7 @@ export function makeStrip(root, refetch) {
     waiting: tile("waiting", "waiting", "Waiting"),
     parked: tile("parked", "parked", "Parked"),
     done: tile("done", "done", "Done"),
+    failed: tile("failed", "quarantined", "Stopped"),
     resume: tile("resume", "clock", "Next resume"),
     pace: tile("pace", "retry", "Throughput"),
     eta: tile("eta", "clock", "ETA"),
@@ -56,7 +57,6 @@ export function makeStrip(root, refetch) {
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
     setIcon(engineSwitch.firstElementChild, isPaused ? "running" : "paused");
-    document.title = `${isPaused ? "paused" : `${count(size.running)} running`} · Paceline`;
     pool.update(size.sessions);
     setText(
       poolNote,
@@ -68,6 +68,8 @@ export function makeStrip(root, refetch) {
     tiles.waiting.set(count(size.waiting));
     tiles.parked.set(count(size.parked));
     tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))}`);
+    const stopped = units.quarantined + units.unverified + units.held;
+    tiles.failed.set(count(stopped), stoppedNote(units));
     all.update({ ...units, parked: size.parked, waiting: size.waiting });
     tick();
   }
@@ -79,7 +81,7 @@ export function makeStrip(root, refetch) {
       at === null ? NOTHING : at <= now() ? "due" : countdown(at - now()),
       at === null ? "nothing is parked" : `at ${clockTime(at)}`,
     );
-    tiles.pace.set(count(last.throughput), "units per hour");
+    tiles.pace.set(count(Math.round(last.pace)), "units per hour");
     tiles.eta.set(
       last.eta === null ? NOTHING : clockTime(last.eta),
       last.eta === null ? "unknown" : until(last.eta),
@@ -87,6 +89,16 @@ export function makeStrip(root, refetch) {
   }
 
   return { update, tick };
+}
+
+/** `4 failed, 1 held`: what is among the stopped units. */
+function stoppedNote({ quarantined, unverified, held }) {
+  const parts = [
+    [quarantined, "failed"],
+    [unverified, "unverified"],
+    [held, "held"],
+  ];
+  return parts.flatMap(([units, word]) => (units ? [`${count(units)} ${word}`] : [])).join(", ") || "nothing";
 }
 
 function tile(figure, symbol, name) {

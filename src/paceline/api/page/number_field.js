@@ -2,6 +2,7 @@
 
 import { el, icon, setAttribute, setText, show } from "./dom.js";
 import { count } from "./format.js";
+import { marksChange } from "./permissions.js";
 
 const LARGEST = 1_000_000; // above it a number is a slip of the finger
 let fieldCount = 0;
@@ -24,16 +25,19 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     placeholder: "none",
     class: "number",
   });
+  marksChange(input);
   const submit = el(
     "button",
     { type: "submit", class: "button apply", "aria-label": `Apply: ${label}`, hidden: true },
     icon("check"),
   );
   const step = (by, name, symbol) =>
-    el(
-      "button",
-      { type: "button", class: "button step", "aria-label": `${name}: ${label}`, onclick: () => stepBy(by) },
-      icon(symbol),
+    marksChange(
+      el(
+        "button",
+        { type: "button", class: "button step", "aria-label": `${name}: ${label}`, onclick: () => stepBy(by) },
+        icon(symbol),
+      ),
     );
   const parts = stepper ? [step(-1, "One less", "minus"), input, step(1, "One more", "plus")] : [input];
   if (suffix) parts.push(el("span", { class: "suffix", text: suffix }));

@@ -19,7 +19,16 @@ from msgspec import UNSET
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
 from paceline.api.request_body import PLAN_BYTES, read_body
-from paceline.api.schemas import CampaignAdded, CampaignBody, CampaignChanges, Campaigns, CampaignStates, Ok, PauseBody
+from paceline.api.schemas import (
+    CampaignAdded,
+    CampaignBody,
+    CampaignChanges,
+    CampaignRetry,
+    Campaigns,
+    CampaignStates,
+    Ok,
+    PauseBody,
+)
 from paceline.config_files.documents import Document
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
@@ -30,9 +39,11 @@ from paceline.engine.workspace_retention import (
     remove_workspaces,
     workspaces_of_campaign,
 )
+from paceline.errors import UnknownName
 from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
 from paceline.plans.preflight import check_plan
 from paceline.plans.unit_sources import UNITS
+from paceline.store import Unit
 from paceline.views.campaign_report import PAGE_UNITS
 from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
 from paceline.views.unit_changes import mergeable_works
@@ -63,6 +74,14 @@ def get_campaign(name: FromPath[str], context: Context) -> CampaignView:
 
 def _read_campaign(context: ApiContext, name: str) -> CampaignView:
     return campaign_view(context.read_fleet(), find_campaign(context.store, name), context.throughput)
+
+
+def _unit_of(context: ApiContext, campaign: str, unit_id: str) -> Unit:
+    find_campaign(context.store, campaign)
+    unit = context.store.unit(unit_id)
+    if unit is None or unit.campaign != campaign:
+        raise UnknownName(f"{campaign} has no unit {unit_id!r:.200}")
+    return unit
 
 
 # -- adding ------------------------------------------------------------------------------------------
@@ -221,12 +240,16 @@ def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
 
 @post(
     "/v1/campaigns/{name:str}/retry",
-    sync_to_thread=False,
     status_code=200,
-    summary="Run held, quarantined, unverified and cancelled units again, with their counters at zero",
+    summary="Run held, quarantined, unverified and cancelled units again, or those that stopped like one of them",
+    opt={"body": CampaignRetry},
 )
-def post_retry(name: FromPath[str], context: Context) -> CampaignView:
-    commands.retry_campaign(context.store, name, now=context.now)
+async def post_retry(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
+    body = await read_body(request, CampaignRetry) if await request.body() else None
+    if body is None:
+        commands.retry_campaign(context.store, name, now=context.now)
+    else:
+        commands.retry_units_like(context.store, _unit_of(context, name, body.like), now=context.now)
     context.apply_commands()
     return _read_campaign(context, name)
 

@@ -1,6 +1,7 @@
 """The routes of the fleet: health, status, overview, pool, sessions, accounts and windows.
 
-A response is of one moment: nothing is awaited while it is put together. No response costs more with more units.
+A response is of one moment: nothing is awaited while it is put together. No response costs more with more units, but
+for those that have stopped.
 """
 
 from typing import Any
@@ -17,6 +18,7 @@ from paceline.views.accounts import account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.hosts import host_rows
+from paceline.views.needs import MOST_REASONS, needs
 from paceline.views.quota import scope_windows
 from paceline.views.status import Status, read_status
 from paceline.views.why import wait_rows
@@ -35,14 +37,17 @@ def get_status(context: Context) -> Status:
 @get("/v1/overview", sync_to_thread=False, summary="Status, campaigns, capacity and sessions at one moment")
 def get_overview(context: Context) -> Overview:
     fleet = context.read_fleet()
+    rows = capacity_rows(fleet, context.backlog())
+    hosts = host_rows(context.host_states())
     return Overview(
         at=fleet.now,
         last_event_id=context.throughput.last_event_id,
         status=read_status(fleet, context.process, context.throughput, context.call_counts),
         campaigns=campaign_views(fleet, context.throughput),
-        capacity=capacity_rows(fleet),
+        needs=needs(rows, fleet.store.stopped_units(limit=MOST_REASONS), fleet.campaigns, hosts),
+        capacity=rows,
         sessions=context.sessions(),
-        hosts=host_rows(context.host_states()),
+        hosts=hosts,
         waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
         gateway=context.calls.activity() if context.leads else None,
     )

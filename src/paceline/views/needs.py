@@ -1,0 +1,123 @@
+"""What waits for a person: held accounts, stopped units by reason, campaigns that paused themselves, lost hosts.
+
+Each has one action that settles it. What settles itself with time (a spent window, a pause) is not here.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from paceline.core.unit_lifecycle import UnitState
+from paceline.engine.stop_reasons import reason_family
+from paceline.store import Campaign, StoppedUnits
+from paceline.views.capacity import ScopeCapacity
+from paceline.views.hosts import HostRow
+from paceline.views.safe_text import printable
+
+NeedKind = Literal["held_scope", "stopped_units", "paused_campaign", "host_problem", "learnt_limit"]
+NeedAction = Literal["restore", "retry", "resume", "none"]
+ORDER: Final[tuple[NeedKind, ...]] = ("held_scope", "stopped_units", "paused_campaign", "host_problem", "learnt_limit")
+"""What stops the most comes first. A learnt limit stops nothing, and is last."""
+MOST_REASONS: Final = 200
+"""Reasons that are read from the store: more would not be read by anybody."""
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that waits for a person. `target` is the scope, unit, campaign or host that `action` acts on.
+
+    For stopped units `target` is one of them: `retry` acts on all that stopped for the same reason.
+    """
+
+    kind: NeedKind
+    title: str
+    detail: str
+    action: NeedAction
+    target: str
+    campaign: str | None = None
+    state: UnitState | None = None
+    units: int = 0
+
+
+def needs(
+    rows: Iterable[ScopeCapacity],
+    stopped: Iterable[StoppedUnits],
+    campaigns: Iterable[Campaign],
+    hosts: Iterable[HostRow],
+) -> list[Need]:
+    """Return everything that waits for a person, the most important first."""
+    scopes = list(rows)
+    found = [
+        *(_held(row) for row in scopes if row.held is not None),
+        *(_stopped(group) for group in by_reason(stopped)),
+        *(_paused(each) for each in campaigns if each.state == "paused" and each.pause_reason is not None),
+        *(_host(each) for each in hosts if each.problem is not None),
+        *(_learnt(row) for row in scopes if row.held is None and row.adaptive is not None),
+    ]
+    return sorted(found, key=lambda need: (ORDER.index(need.kind), -need.units))
+
+
+def by_reason(stopped: Iterable[StoppedUnits]) -> list[StoppedUnits]:
+    """Join the groups of one campaign and state whose reasons differ only in numbers."""
+    groups: dict[tuple[str, str, str], StoppedUnits] = {}
+    for group in stopped:
+        key = group.campaign, group.state, reason_family(group.reason)
+        known = groups.get(key)
+        units = group.units + (0 if known is None else known.units)
+        groups[key] = msgspec.structs.replace(known or group, units=units)
+    return sorted(groups.values(), key=lambda each: -each.units)
+
+
+def _held(row: ScopeCapacity) -> Need:
+    return Need(
+        kind="held_scope",
+        title=f"{row.scope} is held",
+        detail=printable(row.held or ""),
+        action="restore",
+        target=row.scope,
+    )
+
+
+def _stopped(group: StoppedUnits) -> Need:
+    units = f"{group.units} unit" + ("" if group.units == 1 else "s")
+    return Need(
+        kind="stopped_units",
+        title=f"{units} of {group.campaign} {'is' if group.units == 1 else 'are'} {group.state}",
+        detail=printable(group.reason or "no reason was given"),
+        action="retry",
+        target=group.example,
+        campaign=group.campaign,
+        state=group.state,
+        units=group.units,
+    )
+
+
+def _paused(campaign: Campaign) -> Need:
+    return Need(
+        kind="paused_campaign",
+        title=f"{campaign.name} paused itself",
+        detail=printable(campaign.pause_reason or ""),
+        action="resume",
+        target=campaign.name,
+        campaign=campaign.name,
+    )
+
+
+def _host(host: HostRow) -> Need:
+    return Need(
+        kind="host_problem",
+        title=f"nothing starts on {host.name}",
+        detail=printable(host.problem or ""),
+        action="none",
+        target=host.name,
+    )
+
+
+def _learnt(row: ScopeCapacity) -> Need:
+    return Need(
+        kind="learnt_limit",
+        title=f"{row.scope} runs {row.adaptive} at once instead of {row.auto_reduced_from}",
+        detail=printable(row.notice or "learnt from refusals"),
+        action="restore",
+        target=row.scope,
+    )
