@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from paceline.api.auth import App, Receive, Scope, Send
-from paceline.api.leader_proxy import PATIENCE_SECONDS, LeaderProxy
+from paceline.api.leader_proxy import PATIENCE_SECONDS, LeaderProxy, is_read
 from paceline.api.server import serve
 from paceline.api.tokens import AccessTokens
 from paceline.leadership import Leader
@@ -160,3 +161,9 @@ async def test_a_leader_that_cannot_be_reached_from_here_is_not_asked(monkeypatc
         "process 1 on box has no TLS: give it a certificate, or start this process with --insecure; try again",
         "process 1 on box runs a plan in the foreground, and serves nothing; try again",
     ]
+
+
+@pytest.mark.parametrize("path", ["/v1/gateway", "/v1/gateway/requests", "/v1/gateway/spend", "/v1/slots/a"])
+def test_only_the_leader_answers_about_its_calls(path: str) -> None:
+    assert not is_read("GET", path)
+    assert is_read("GET", "/v1/overview")

@@ -3,14 +3,20 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
 from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
+
+from paceline.cli.top.row_text import strip
+from paceline.cli.top.snapshot import SnapshotReader
+from paceline.cli.wiring import open_home
 
 ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
 CALLS = 3
@@ -73,6 +79,8 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
                         listed = (await caller.get("/v1/gateway/requests")).json()
                 status, limits = await shown("status"), await shown("limits")
                 waits = await shown("why", listed["waiting"][0]["id"])
+                with open_home(daemon.env, tmp_path) as home:
+                    top = SnapshotReader(home).read(time.time())
                 go.set()
                 answers = await asyncio.gather(*calls)
                 spent = await shown("gateway", "spend", "--by", "model")
@@ -89,6 +97,11 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
     }
     rows = {row["scope"]: row for row in limits["limits"]}  # type: ignore[attr-defined]
     assert (rows["anthropic/work"]["in_flight"], waits["reason"], waits["status"]) == (1, "limit", None)
+    assert top.gateway is not None
+    assert (top.gateway.in_flight, top.gateway.waiting) == (1, CALLS - 1)
+    lines = {line.capacity.scope: (line.capacity.in_flight, line.queue) for line in top.scopes}
+    assert lines["anthropic/work"] == (1, CALLS - 1)
+    assert "calls 1 in flight, 2 wait, 3/min" in strip(top, ZoneInfo("UTC"), None).plain
     assert (known["status"], known["cost"]) == (200, {"billed": 3.0, "imputed": None})
     assert spent == stored
     assert spent["rows"] == [

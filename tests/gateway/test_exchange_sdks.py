@@ -90,6 +90,7 @@ async def stream_google(bench: Bench) -> str:
     return "".join([part.text or "" async for part in stream])
 
 
+MODELS = {"anthropic": "claude-opus-4-6", "openai": "gpt-5", "google": "gemini-2.5-pro"}
 ASKING = {
     "anthropic": (ask_anthropic, "anthropic/claude/opus-4-6"),
     "anthropic stream": (stream_anthropic, "anthropic/claude/opus-4-6"),
@@ -115,6 +116,11 @@ async def test_an_sdk_works_through_the_gateway_with_the_token_as_its_key(way: s
         assert harness.in_flight == 0
         assert sum(harness.metrics.tokens.values.values()) > 0
         assert {labels[0] for labels in harness.metrics.tokens.values} == {scope}
+        (listed,) = harness.gateway.accounting.requests(10).recent
+        assert (listed.scope, listed.status, listed.model) == (scope, 200, MODELS[scope.partition("/")[0]])
+        assert listed.tokens is not None
+        assert min(listed.tokens.input, listed.tokens.output) > 0
+        assert (listed.cost.billed or 0.0) > 0.0
 
 
 @pytest.mark.parametrize("way", ASKING)
