@@ -8,6 +8,7 @@ RECORDED = SAMPLES / "recorded"
 MESSAGES = SAMPLES / "messages.jsonl"
 MORE_MESSAGES = SAMPLES / "more_messages.jsonl"
 WORDINGS = SAMPLES / "wordings.jsonl"
+UNSEEN = SAMPLES / "unseen.jsonl"
 FILE_WINDOWS = SAMPLES / "file_windows.jsonl"
 
 

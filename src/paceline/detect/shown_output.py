@@ -12,14 +12,17 @@ _COMMAND = re.compile(
     r"|make|ls|tee|xxd|view)\b"
 )
 _PROMPT = re.compile(r"[ \t]{0,40}(?:[\w.@~/:()\[\]-]{1,60} ?){0,2}[$❯%>](?: |$)")
-_TOOL = re.compile(r"[ \t]{0,40}[⏺●•] ?(?:Bash|Shell|Read|Grep|Search|Glob|Fetch|Web\w{0,12}|Update|Write|Edit)\(")
+_TOOL = re.compile(
+    r"[ \t]{0,40}[⏺●•] ?(?:Bash|Shell|Read|Grep|Search|Glob|Fetch|Web\w{0,12}|Update|Write|Edit)\("
+    r"|[ \t]{0,40}• (?:Ran|Explored|Searched|Read|Called)\b"
+)
 _MARK = re.compile(r"[ \t]{0,40}[⏺●•■✕✗✻⚠╭]")
-_RESULT = re.compile(r"[ \t]{0,40}⎿")
+_RESULT = re.compile(r"[ \t]{0,40}[⎿└]")
 
 
 def without_shown_output(text: str) -> str:
     """Return the text without what stands below a command or a tool that shows what others wrote."""
-    if not any(mark in text for mark in "$❯%⎿"):
+    if not any(mark in text for mark in "$❯%[⎿└]"):
         return text
     kept: list[str] = []
     block: _Block | None = None

@@ -86,32 +86,42 @@ class Encoder:
         raw = token[0]
         word = raw.rstrip("-_")
         start = token.start()
-        if raw >= _FIRST_WITHOUT_SPACES or any(letter >= _FIRST_WITHOUT_SPACES for letter in word):
-            found = False
-            for piece in self._others.finditer(word):
-                building.add(self._words[piece[0]], start + piece.start(), start + piece.end())
-                found = True
-            if not found:
-                building.add(OTHER, start, token.end())
-            return ""
-        if _CAMEL.match(word):
-            for hump in _HUMP.finditer(word):
-                before = self._add_one(building, hump[0].lower(), start + hump.start(), start + hump.end(), before, "1")
-            return before
-        if word in _LEVELS:
-            building.add(LEVEL, start, token.end())
-            return ""
-        is_joined = raw.endswith("_") or building.is_joined_to(start)
-        return self._add_one(building, word.lower(), start, start + len(word), before, "1" if is_joined else "0")
+        if not raw.isascii() and any(letter >= _FIRST_WITHOUT_SPACES for letter in word):
+            return self._add_without_spaces(building, word, start)
+        if not raw.islower():
+            if word in _LEVELS:
+                building.add(LEVEL, start, token.end())
+                return ""
+            if _CAMEL.match(word):
+                return self._add_humps(building, word, start, before)
+            word = word.lower()
+        is_joined = raw[-1] == "_" or building.is_joined_to(start)
+        return self._add_one(building, word, start, before, is_joined=is_joined)
 
-    def _add_one(self, building: "_Building", word: str, start: int, end: int, before: str, joined: str) -> str:
+    def _add_without_spaces(self, building: "_Building", word: str, start: int) -> str:
+        """Add the known words of a script without spaces. What is between them is no word of its own."""
+        pieces = list(self._others.finditer(word))
+        for piece in pieces:
+            building.add(self._words[piece[0]], start + piece.start(), start + piece.end())
+        if not pieces:
+            building.add(OTHER, start, start + len(word))
+        return ""
+
+    def _add_humps(self, building: "_Building", word: str, start: int, before: str) -> str:
+        """Add the words of an identifier like `TooManyRequests`."""
+        for hump in _HUMP.finditer(word):
+            before = self._add_one(building, hump[0].lower(), start + hump.start(), before, is_joined=True)
+        return before
+
+    def _add_one(self, building: "_Building", word: str, start: int, before: str, *, is_joined: bool) -> str:
+        end = start + len(word)
         if before and word in self._seconds and (concept := self._pairs.get((before, word))):
             building.replace(concept, end)
             return ""
         letter = self._words.get(word, OTHER)
         if letter == Concept.HOUR:
             letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
-        building.add(letter, start, end, joined)
+        building.add(letter, start, end, "1" if is_joined else "0")
         return word
 
 

@@ -40,6 +40,10 @@ FORMS: tuple[Form, ...] = (
     _form("spent-limit", rf"s{_ANY}{{0,4}}?G|s>Rl", "GR", "s"),
     # "weekly limit for this model has been reached", "free usage exceeded"
     _form("limit-spent", rf"[lqu$kcSG](?:[>f]?{_MODIFIER}){{0,6}}?s", "lqu$kcSG", "s"),
+    # "daily requests exhausted", "rate exceeded"
+    _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,2}}?s", "rb", "P", "s"),
+    _form("limit-spent", r"4Ra?s", "R", "s"),
+    _form("limit-spent", r"Ra?s", "R", "s", is_loose=True),
     _form("limit-spent", rf"PV{_ANY}{{0,3}}?s", "V", "s"),
     _form("accounts-spent", rf"A{_ANY}{{0,4}}?n{_ANY}{{0,3}}?s", "n", "A", "s"),
     # "request too large for this model on tokens per minute": no wait changes it
@@ -48,16 +52,18 @@ FORMS: tuple[Form, ...] = (
     _form("out-of", rf'of[^|"!N<,#4]{{0,4}}?[qurb$kl]{_NOUNS}', "qurb$kl", "o"),
     # "used all of your premium requests", "used 100% of your quota"
     _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$]{_NOUNS}", "qurbl$", "v"),
+    _form("used-all", r"vY[#4]I?[urb]", "urb", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"
     _form("none-left", rf"0{_ANY}{{0,3}}?[qk$](?!x)L?", "qk$", "0"),
     _form("none-left", rf"0{_ANY}{{0,3}}?[urbwS]{_ANY}?L", "L", "urbwS", "0"),
+    _form("accounts-spent", rf"0{_ANY}{{0,3}}?n{_ANY}?L", "L", "n", "0"),
     # "insufficient balance", "balance is too low"
     _form("lacking", rf"i{_ANY}{{0,3}}?[q$kcr]{_NOUNS}", "q$kcr", "i"),
     _form("lacking", rf"[q$k]{_ANY}{{0,2}}?i", "q$k", "i"),
     # "requires more credits", "usage credits are required"
     _form("needed", r'K[^|"!N<>,#4]{0,2}?\$|\$a{0,2}K', "$", "K", open_end=True),
     # "too many concurrent requests"
-    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}", "M"),
+    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}(?!<[^|]{{0,2}}r)", "M"),
     # "concurrency is too high", "high concurrency usage"
     _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
     # "request was throttled", "rate limited", "limiting requests", "cooling down"
@@ -65,7 +71,7 @@ FORMS: tuple[Form, ...] = (
     _form("throttled", r"aR?Jr|J[rb]?a{0,2}s", "J"),
     _form("throttled", r"[mrY]aR?J", "J", open_end=True),
     _form("throttled", r"J|RlY", "JR", is_loose=True),
-    _form("throttled", r"aC|AC", "C"),
+    _form("throttled", r"[aA]C|n[#4]?C", "C"),
     # "limited to 10 requests per minute"
     _form("limited-to", rf'jt[#4]{_ANY}{{0,3}}?[rb][>f"]?[^|"!N<]{{0,2}}?[pP]', "j"),
     # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"
@@ -76,5 +82,5 @@ FORMS: tuple[Form, ...] = (
     _form("busy", r"[mS]a{0,3}B", "B"),
     _form("busy", rf"@{_ANY}{{0,2}}?k", "k", "@"),
     # "all slots are taken", "timed out waiting for a slot"
-    _form("slots", rf"A{_ANY}{{0,4}}?S{_ANY}{{0,2}}?[BO]|g>?{_ANY}{{0,5}}?S", "S"),
+    _form("slots", rf"A{_ANY}{{0,4}}?S{_ANY}{{0,2}}?[BO]|g[^|\"!N]{{0,6}}?S|0I{_ANY}{{0,2}}?S", "S"),
 )

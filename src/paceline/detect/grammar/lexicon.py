@@ -140,7 +140,7 @@ _WORDS: dict[Concept, str] = {
     Concept.COOLING: "cooldown",
     Concept.BUSY: "overloaded overload saturated congested 繁忙 过载 饱和 過負荷",
     Concept.HIGH: "high heavy peak increased elevated excessive 过高 过多 过大",
-    Concept.WAITING: "waiting",
+    Concept.WAITING: "waiting waited",
     Concept.AT: "at over under",
     Concept.NEEDED: "requires require required needs",
     Concept.YOUR: "your you've you you're us",
@@ -159,7 +159,8 @@ _WORDS: dict[Concept, str] = {
     Concept.HOUR: "hour hours hr h",
     Concept.CONNECTIVE: "for on and or but with by while as set upgrade per via please",
     Concept.UNTIL: """
-        in again try reset resets resetting refresh refreshes renews replenishes replenished before until wait
+        in again try reset resets resetting refresh refreshes renews replenishes replenished renewed refreshed refill
+        refills before until wait
         retry retrying come return available-in next""",
     Concept.ERROR: "error errors code",
     Concept.PROSE: """

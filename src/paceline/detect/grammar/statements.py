@@ -26,7 +26,7 @@ FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
-_RIGHT = frozenset('|",<>ftL#4E()')
+_RIGHT = frozenset('|",<>ftL@#4E()')
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +69,11 @@ class Grammar:
     def statements(self, text: str, *, is_loose: bool) -> list[Statement]:
         """Return what a text states. Read strictly, a statement must be a sentence of its own."""
         encoded = self._encoder.encode(text)
+        present = frozenset(encoded.letters)
         return [
             statement
             for form in FORMS
-            if is_loose or not form.is_loose
+            if (is_loose or not form.is_loose) and not any(map(present.isdisjoint, form.needs))
             for found in islice(form.pattern.finditer(encoded.letters), MAX_PLACES)
             if (statement := _read(encoded, form, found.start(), found.end(), is_loose=is_loose)) is not None
         ]
@@ -150,7 +151,9 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
         return means("quota", short_wait=FIVE_MINUTES) if "Yk" in core else means("overloaded")
     if "R" in close or form in ("throttled", "too-many", "too-high", "limited-to"):
         return means("rate", long_wait=HOUR)
-    if "u" in close or "I" in around or form == "accounts-spent":
+    if form == "accounts-spent":
+        return means("quota", short_wait=FIVE_MINUTES, is_vague="0" in core)
+    if "u" in close or "I" in around:
         return means("quota")
     if "q" in core and form == "lacking":
         return means("billing")

@@ -163,8 +163,8 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 # Words that make what follows them a reset. The client's own backoff has words of its own (`_OWN`).
 _CUE = re.compile(
     r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
-    r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es)?|replenish(?:es|ed)?|cycle\sends"
-    r"|window\sends|lifted|restored|until|blocked\sfor|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
+    r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es|ed)?|refills?|renewed|replenish(?:es|ed)?|cycle\sends"
+    r"|window\sends|lifted|restored|until|blocked\sfor|cooling\sdown|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
     r"|attendi|riprova|reimpostat[oa])(?:\b|(?=\s))"
     r"|再試行|подождите|poczekaj|počkejte|bekleyin|将在|将于|請在|请在|请等待|等待|请于|예정|리셋|재설정",
