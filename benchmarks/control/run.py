@@ -14,7 +14,7 @@ from benchmarks.control.levels import DAY
 from benchmarks.control.oracle import Oracle
 from benchmarks.control.policies import Backoff, CooldownAndRetry, MinusOne, Places
 from benchmarks.control.provider import PublicReadings
-from benchmarks.control.published_limits import Aimd, Gradient2, Vegas
+from benchmarks.control.published_limits import AdaptiveConnections, Aimd, Gradient2, Vegas
 from benchmarks.control.scenarios import day_of
 from paceline.core import GovernorSettings
 
@@ -62,6 +62,7 @@ POLICIES: dict[str, Maker] = {
     "AIMD": lambda caps, readings, seed: Aimd(_scaled(caps, 2.0)),
     "Vegas": lambda caps, readings, seed: Vegas(_scaled(caps, 2.0)),
     "Gradient2": lambda caps, readings, seed: Gradient2(_scaled(caps, 2.0)),
+    "inspect_ai": lambda caps, readings, seed: AdaptiveConnections(caps, seed),
     "cooldown and retry": lambda caps, readings, seed: CooldownAndRetry(_scaled(caps, 2.0)),
     "backoff, no limiter": lambda caps, readings, seed: Backoff(_scaled(caps, 2.0), seed),
 }

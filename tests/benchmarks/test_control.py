@@ -4,8 +4,10 @@ import pytest
 from benchmarks.control.answers import Refusal, Size
 from benchmarks.control.counts import Census, FlightCount, Leases
 from benchmarks.control.families import FAMILIES, TUNED, UNSEEN
+from benchmarks.control.fleet import Campaign, Session
 from benchmarks.control.levels import still
 from benchmarks.control.oracle import Oracle
+from benchmarks.control.published_limits import AdaptiveConnections
 from benchmarks.control.run import ORACLE, POLICIES, Task, simulate
 from benchmarks.control.scenarios import SCENARIOS, day_of
 
@@ -93,3 +95,35 @@ def test_a_start_says_nothing_where_only_requests_are_counted() -> None:
 
     assert starts == [None] * 100
     assert sum(isinstance(turn, Refusal) for turn in turns) == 100 - 24
+
+
+def test_adaptive_connections_double_cut_once_per_episode_and_then_grow_by_a_twentieth() -> None:
+    policy = AdaptiveConnections({OPUS: 24}, seed=1)
+    campaign = Campaign("mid/opus", 1, OPUS)
+    sessions = [Session(f"s{number}", campaign, OPUS, 100.0, number, 0.0) for number in range(100)]
+    refusal = Refusal("cap")
+
+    def finish_round(now: float) -> float:
+        policy.live[OPUS] = int(policy.limits[OPUS])
+        for session in sessions[: policy.live[OPUS]]:
+            policy.ask_turn(session, now)
+            policy.turn_done(session, 10.0, now)
+        return policy.limits[OPUS]
+
+    doubled = finish_round(0.0)
+    policy.turn_refused(sessions[98], refusal, 10.0)
+    policy.turn_refused(sessions[99], refusal, 20.0)
+    limits = [doubled, policy.limits[OPUS], finish_round(24.0), finish_round(26.0)]
+
+    assert limits == [40, 30, 30, 35]
+
+
+def test_adaptive_connections_do_not_grow_while_a_fifth_of_them_is_unused() -> None:
+    policy = AdaptiveConnections({OPUS: 24}, seed=1)
+    session = Session("s", Campaign("mid/opus", 1, OPUS), OPUS, 100.0, 1, 0.0)
+    policy.live[OPUS] = 15
+    for _ in range(20):
+        policy.ask_turn(session, 0.0)
+        policy.turn_done(session, 10.0, 0.0)
+
+    assert policy.limits[OPUS] == 20
