@@ -109,6 +109,19 @@ async def test_an_agent_that_has_said_nothing_yet_does_not_wait_in_a_slot() -> N
         assert harness.scope("sessions").in_flight == 0
 
 
+async def test_a_wait_that_cannot_be_meant_counts_as_an_unknown_one() -> None:
+    """A refusal that asked to wait for millions of years parked its unit for as long."""
+
+    def script(launch: Launch) -> Run:
+        return works(launch) if len(harness.launched()) else Run(stdout=init() + retry(1e15), seconds=HOUR)
+
+    async with EngineHarness(script, pool=4, heartbeat=1.0) as harness:
+        harness.add_claude("night", 1)
+        await harness.run(5 * MINUTE)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=1)}
+
+
 async def test_a_platform_limit_requeues_is_reported_whole_and_holds_for_the_rest_of_the_pass() -> None:
     def script(launch: Launch) -> Run:
         if len(harness.executor.live()) >= 3:

@@ -56,10 +56,28 @@ def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(fir
         World(seed, pacing=True, signals=True, engine=True).run()
 
 
+@pytest.mark.parametrize("first", range(0, 60, 30))
+def test_no_promise_is_broken_by_a_provider_whose_announcements_are_wrong(first: int) -> None:
+    """Resets move later by a window, come minutes late or early; strangers take places; Retry-After is absurd."""
+    figures = [World(seed, faults=True).run() for seed in range(first, first + 30)]
+    assert sum(figure.moved_resets for figure in figures) > 0
+    assert sum(figure.crowded_out for figure in figures) > 0
+    assert sum(figure.misled for figure in figures) > 0
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_a_whole_engine_breaks_no_promise_where_announcements_are_wrong(first: int) -> None:
+    figures = [World(seed, faults=True, engine=True).run().fleet for seed in range(first, first + 10)]
+    assert sum(figure.parks for figure in figures if figure is not None) > 0
+    assert sum(figure.refused for figure in figures if figure is not None) > 0
+
+
 @pytest.mark.soak
 def test_no_promise_is_broken_in_a_long_soak(first_life: int) -> None:
     for seed in range(first_life, first_life + SOAK_SEEDS_PER_CHUNK):
         World(seed).run()
+        if seed % 4 == 0:
+            World(seed, faults=True).run()
 
 
 @pytest.mark.parametrize("first", range(0, ENGINE_SEEDS, ENGINE_SEEDS_PER_CHUNK))

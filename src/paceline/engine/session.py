@@ -22,6 +22,7 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
+from paceline.core.values.validation import outside_seconds
 from paceline.engine.session_output import SessionOutput
 from paceline.executors import Handle
 from paceline.store import Campaign, Unit
@@ -193,8 +194,8 @@ class LiveSession:
             self._end("refused", f"refused {self.output.facts.retries} times in a row", now + wait)
 
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
-        self.last_wait, self._is_unreachable = signal.retry_after, False
-        wait = signal.retry_after if signal.retry_after is not None else UNKNOWN_WAIT_SECONDS
+        self.last_wait, self._is_unreachable = outside_seconds(signal.retry_after), False
+        wait = self.last_wait if self.last_wait is not None else UNKNOWN_WAIT_SECONDS
         if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
             self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)

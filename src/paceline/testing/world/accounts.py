@@ -12,9 +12,12 @@ import msgspec
 
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
+from paceline.testing.world.faulty_provider import StrangerVisit, strangers_at
 
 HOUR = 3600.0
 LONGEST_SESSION = 2 * HOUR
+ODD_WAITS = (0.0, 0.05, 2.0, 600.0, 86400.0, 1e15, -3.0)
+"""What a wrong Retry-After announces: far too little, far too much, and what cannot be meant."""
 NOTICE_SECONDS = 30.0
 """How long a session continues after it has met its limit, before it ends by itself."""
 
@@ -25,6 +28,11 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     begins: float
     ends: float
     announced: float | None = None
+    moves_by: float = 0.0
+    """By how much the announced end moves once it is reached and the trouble has not ended."""
+
+    def announced_at(self, now: float) -> float | None:
+        return self.announced if self.announced is None or now < self.announced else self.announced + self.moves_by
 
 
 class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +46,9 @@ class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
     penalty: float = 0.0
     burst: int | None = None
     outages: tuple[Trouble, ...] = ()
+    visits: tuple[StrangerVisit, ...] = ()
+    retry_after: tuple[float, ...] = (2.0,)
+    """What refusals announce, one after the other."""
     contradicts: bool = False
     """Whether a refusal for too many at once is reported as a spent window, which is reported open."""
 
@@ -62,6 +73,34 @@ def draw_troubles(rng: random.Random, start: float, hours: float) -> AccountTrou
         outages=_draw_troubles(rng, start, end, most=2, longest=HOUR),
         contradicts=rng.random() < 0.3,
     )
+
+
+def draw_faults(rng: random.Random, start: float, hours: float) -> AccountTroubles:
+    """Draw a night of trouble with announcements that are wrong: moving resets, crowds of strangers, odd waits."""
+    end = start + hours * HOUR
+    troubles = draw_troubles(rng, start, hours)
+    visits, at = [], start
+    while (at := at + rng.uniform(600.0, 2 * HOUR)) < end:
+        visits.append(StrangerVisit(at, min(end, at + rng.uniform(300.0, 2 * HOUR)), rng.randint(1, 6)))
+    return msgspec.structs.replace(
+        troubles,
+        closed=_draw_moving(rng, start, end),
+        visits=tuple(visits),
+        retry_after=tuple(rng.choice(ODD_WAITS) for _ in range(7)),
+        contradicts=False,
+    )
+
+
+def _draw_moving(rng: random.Random, start: float, end: float) -> tuple[Trouble, ...]:
+    """Draw closed windows that reopen early, or minutes late and then announce one whole window later."""
+    troubles: list[Trouble] = []
+    at = start
+    while (at := at + rng.uniform(0.1, 1.0) * HOUR) < end:
+        announced = at + rng.choice((600.0, HOUR, 3 * HOUR))
+        ends = announced + rng.uniform(30.0, 1800.0) if rng.random() < 0.7 else at + rng.random() * (announced - at)
+        troubles.append(Trouble(begins=at, ends=min(end, ends), announced=announced, moves_by=5 * HOUR))
+        at = ends
+    return tuple(troubles)
 
 
 def _draw_troubles(rng: random.Random, start: float, end: float, *, most: int, longest: float) -> tuple[Trouble, ...]:
@@ -100,7 +139,7 @@ class SimulatedAccount:
         window = _trouble_at(self._troubles.closed, now)
         if window is not None:
             self.refused += 1
-            return _ended_by_window(session, window, after=0.0, printed=transcripts.init(session))
+            return _ended_by_window(session, window.announced_at(now), after=0.0, printed=transcripts.init(session))
         if (trouble := self._trouble(session, live, now)) is not None:
             self.refused += 1
             return trouble
@@ -112,7 +151,7 @@ class SimulatedAccount:
             self.unreached += 1
             return _ended_by_outage(session, after=outage.begins - now, printed=begun)
         if closing is not None:
-            return _ended_by_window(session, closing, after=closing.begins - now, printed=begun)
+            return _ended_by_window(session, closing.announced, after=closing.begins - now, printed=begun)
         self._ends.append(now + seconds)
         return Run(stdout=begun, later=((seconds, transcripts.done(session)),), seconds=seconds)
 
@@ -123,6 +162,7 @@ class SimulatedAccount:
             return Run(stdout=printed, exit_code=1, seconds=1.0)
         lagging = sum(end <= now < end + troubles.lag for end in self._ends)
         foreign = sum(trouble.begins <= now < trouble.ends for trouble in troubles.foreign)
+        foreign += strangers_at(troubles.visits, now)
         recent = sum(now - 1.0 < start for start in self._starts)
         is_full = live + lagging + foreign >= troubles.caps[bisect_right(troubles.caps, (now, 1 << 30)) - 1][1]
         is_burst = troubles.burst is not None and recent >= troubles.burst
@@ -132,7 +172,8 @@ class SimulatedAccount:
         if troubles.contradicts:
             refusal = transcripts.contradicting(now + 5 * HOUR, session)
         else:
-            refusal = transcripts.retry(2.0, nth=10, session=session)
+            seconds = troubles.retry_after[self.refused % len(troubles.retry_after)]
+            refusal = transcripts.retry(seconds, nth=10, session=session)
         return Run(stdout=transcripts.init(session) + refusal, exit_code=1, seconds=1.0)
 
 
@@ -140,8 +181,7 @@ def _trouble_at(troubles: Sequence[Trouble], now: float) -> Trouble | None:
     return next((trouble for trouble in troubles if trouble.begins <= now < trouble.ends), None)
 
 
-def _ended_by_window(session: str, window: Trouble, *, after: float, printed: str) -> Run:
-    end = window.announced
+def _ended_by_window(session: str, end: float | None, *, after: float, printed: str) -> Run:
     notice = transcripts.limit_without_a_time() if end is None else transcripts.rejected(end, session)
     return Run(stdout=printed, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)
 

@@ -20,7 +20,15 @@ from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit
 from paceline.testing.engine_harness import NOW, EngineHarness
-from paceline.testing.world.accounts import HOUR, LONGEST_SESSION, SimulatedAccount, calm_account, draw_troubles
+from paceline.testing.world.accounts import (
+    HOUR,
+    LONGEST_SESSION,
+    AccountTroubles,
+    SimulatedAccount,
+    calm_account,
+    draw_faults,
+    draw_troubles,
+)
 from paceline.testing.world.scenario import WorldScenario
 
 HEARTBEAT = 20.0
@@ -63,10 +71,7 @@ class Fleet:
         self.scenario = scenario
         names = [f"max-{n + 1}" for n in range(rng.randint(1, 3))]
         hours = scenario.steps * LONGEST_STEP / 2 / HOUR
-        self._accounts = {
-            name: SimulatedAccount(draw_troubles(rng, NOW, hours) if scenario.signals else calm_account(NOW, 100))
-            for name in names
-        }
+        self._accounts = {name: SimulatedAccount(_draw_account(rng, scenario, hours)) for name in names}
         self._limits = {"sessions": rng.randint(2, MOST_POOL), "anthropic": rng.randint(2, 8)}
         for name in names:
             self._limits[f"anthropic/{name}"] = rng.randint(1, 4)
@@ -287,6 +292,12 @@ class Fleet:
             unstored=self._errors.unstored,
             seconds=self.harness.clock.now() - NOW,
         )
+
+
+def _draw_account(rng: random.Random, scenario: WorldScenario, hours: float) -> AccountTroubles:
+    if scenario.faults:
+        return draw_faults(rng, NOW, hours)
+    return draw_troubles(rng, NOW, hours) if scenario.signals else calm_account(NOW, 100)
 
 
 class _Errors(logging.Handler):

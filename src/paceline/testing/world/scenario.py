@@ -38,6 +38,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     restarts    the governor is stored and restored now and then
     twins       a second governor that is never restarted must answer the same
     pacing      half of the tickets are spread, and some scopes keep a reserve; some campaigns have a deadline
+    faults      a provider answers every ticket: its resets move, strangers use the account, Retry-After is wrong
     saturated   nothing but full queues: measures the shares between groups
     engine      a whole engine with campaigns on unreliable accounts, over a memory store; a step is up to 15 minutes
     """
@@ -56,6 +57,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     restarts: bool = False
     twins: bool = False
     pacing: bool = False
+    faults: bool = False
     saturated: bool = False
     engine: bool = False
 
@@ -71,7 +73,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def is_calm(self) -> bool:
         """Return whether only the user's own limits bind, so that plain arithmetic shows which ticket could enter."""
         shares_cooling_places = self.cooldowns and self.sessions > 0
-        return not (self.signals or self.usage or shares_cooling_places)
+        return not (self.signals or self.usage or self.faults or shares_cooling_places)
 
 
 def draw_scenario(rng: random.Random, asked: dict[str, Any]) -> WorldScenario:

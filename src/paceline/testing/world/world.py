@@ -23,6 +23,7 @@ from paceline.core.signals import (
     Usage,
 )
 from paceline.testing.world.checked_governor import CheckedGovernor
+from paceline.testing.world.faulty_provider import FaultyProvider
 from paceline.testing.world.fleet import Fleet, FleetFigures
 from paceline.testing.world.restart_twins import TwinGovernors, restart
 from paceline.testing.world.scenario import PATHS, WorldScenario, draw_scenario, draw_settings
@@ -53,6 +54,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     polls: int
     restarts: int
     seconds: float
+    moved_resets: int = 0
+    """Refusals at an announced reset or after it."""
+    crowded_out: int = 0
+    """Refusals because strangers took the places."""
+    misled: int = 0
+    """Refusals with a wrong Retry-After."""
     jain: float | None = None
     fleet: FleetFigures | None = None
 
@@ -147,6 +154,7 @@ class RandomCaller:
         self._paths = PATHS[: scenario.paths]
         self._silent: set[str] = set()
         self._asked = self._reports = self._polls = self._restarts = self._released = 0
+        self._providers = {path: FaultyProvider(rng, START) for path in self._paths} if scenario.faults else {}
         self._verbs, self._weights = zip(*self._menu(), strict=True)
 
     def _menu(self) -> list[tuple[Any, int]]:
@@ -155,6 +163,8 @@ class RandomCaller:
             menu.append((self._change_settings, 2))
         if self.scenario.signals:
             menu.append((self._report, 8))
+        if self.scenario.faults:
+            menu.append((self._call, 20))
         if self.scenario.usage:
             menu.append((self._answer_poll, 12))
         if self.scenario.clock_steps:
@@ -308,6 +318,19 @@ class RandomCaller:
         if self.checked.gates.held and self._random.random() < 0.5:
             self.checked.lift_hold(self._random.choice(sorted(self.checked.gates.held)))
 
+    def _call(self) -> None:
+        """Let a held ticket call its provider. Most tickets end after a refusal, others keep their slot."""
+        if not self.checked.expected.held:
+            return
+        self._reports += 1
+        ticket = self._random.choice(list(self.checked.expected.held.values())).ticket
+        path = ticket.scopes[-1]
+        live = self.checked.expected.occupied()[path]
+        signal = self._providers[path].answer(ticket.id, live, self.checked.elapsed, self.checked.wall)
+        self.checked.report(path, signal)
+        if not isinstance(signal, Succeeded) and self._random.random() < 0.8:
+            self.end_slot(ticket.id)
+
     def _draw_signal(self, ticket: str | None) -> AnySignal:
         now, rng = self.checked.wall, self._random
         reach: Reach | None = rng.choice((None, None, "model", "account", "provider"))
@@ -410,6 +433,9 @@ class RandomCaller:
             polls=self._polls,
             restarts=self._restarts,
             seconds=self.checked.elapsed - START,
+            moved_resets=sum(provider.moved for provider in self._providers.values()),
+            crowded_out=sum(provider.crowded for provider in self._providers.values()),
+            misled=sum(provider.misled for provider in self._providers.values()),
         )
 
 
