@@ -352,25 +352,11 @@ class RandomCaller:
             case 5:
                 return rng.choice((BillingStop(detail="no credit", reach=reach), AuthFailed(detail="key", reach=reach)))
             case 6:
-                return self._draw_budget(now)
+                return _draw_budget(rng, now)
             case 8:
                 return Unreachable(retry_after=wait, ticket=ticket, reach=reach)
             case _:
                 return Usage(concurrent_sessions=rng.choice((None, -5, 0, 2, 9)), limit=rng.choice((None, 3, 0)))
-
-    def _draw_budget(self, now: float) -> Budget:
-        rng = self._random
-        return Budget(
-            requests_remaining=rng.choice((None, 0, 1, 50)),
-            requests_reset_at=rng.choice((None, now + rng.uniform(0.1, 30), now - 5)),
-            tokens_remaining=rng.choice((None, 0, 1000, 90_000)),
-            tokens_reset_at=rng.choice((None, now + rng.uniform(0.1, 30))),
-            used_ratio=rng.choice((None, 0.1, 0.99)),
-            window=rng.choice((None, "5h")),
-            resets_at=rng.choice((None, now + 3000)),
-            requests_limit=rng.choice((None, 60, 10)),
-            tokens_limit=rng.choice((None, 100_000)),
-        )
 
     def _answer_poll(self) -> None:
         if self.checked.polls:
@@ -443,3 +429,17 @@ def prefixes(path: str) -> tuple[str, ...]:
     """Return the scopes of a path: `a`, `a/b` and `a/b/c` for `a/b/c`."""
     parts = path.split("/")
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
+
+
+def _draw_budget(rng: random.Random, now: float) -> Budget:
+    return Budget(
+        requests_remaining=rng.choice((None, 0, 1, 50)),
+        requests_reset_at=rng.choice((None, now + rng.uniform(0.1, 30), now - 5)),
+        tokens_remaining=rng.choice((None, 0, 1000, 90_000)),
+        tokens_reset_at=rng.choice((None, now + rng.uniform(0.1, 30))),
+        used_ratio=rng.choice((None, 0.1, 0.99)),
+        window=rng.choice((None, "5h")),
+        resets_at=rng.choice((None, now + 3000)),
+        requests_limit=rng.choice((None, 60, 10)),
+        tokens_limit=rng.choice((None, 100_000)),
+    )
