@@ -32,6 +32,8 @@ OPEN_REPORT_SECONDS = 60.0
 FIRST_PROBE_SECONDS = 30 * 60.0
 CANARY_SECONDS = 15 * 60.0
 FIRST_BACKOFF_SECONDS = 5 * 60.0
+SHORTEST_LOOK_SECONDS = 5.0
+"""The least time between two looks at a window after any reset that was stated, or after it has reopened."""
 LONGEST_WINDOW_SECONDS = 40 * 86400.0
 UNNAMED_WINDOW = "quota"
 
@@ -84,6 +86,8 @@ class Gates:
     usage: dict[str, UsageRecord] = field(default_factory=dict)
     outages: dict[str, OutageRecord] = field(default_factory=dict)
     open_reports: dict[tuple[str, str], float] = field(default_factory=dict)
+    stated: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The earliest reset that was stated of a window, or minus infinity once it has reopened."""
 
     def __post_init__(self) -> None:
         self.usage = {scope: UsageRecord() for scope in self.settings.usage_scopes}
@@ -99,8 +103,11 @@ class Gates:
                 self._note_pause(scope, signal, elapsed)
             case QuotaClosed():
                 self._note_closed(scope, signal, speakers, elapsed, wall)
-            case Budget() if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
-                self.open_reports[scope, signal.window] = elapsed
+                self._note_stated(scope, signal.window, signal.resets_at)
+            case Budget():
+                if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
+                    self.open_reports[scope, signal.window] = elapsed
+                self._note_stated(scope, signal.window, signal.resets_at)
             case Usage() if scope in self.usage:
                 self._note_usage(self.usage[scope], signal, elapsed)
             case Succeeded():
@@ -128,7 +135,13 @@ class Gates:
         is_doubted = was_open or (known is not None and known.is_doubted and not known.canaries)
         wait = _shortest_wait(signal.resets_at, wall)
         wait = min(wait, DOUBTED_SECONDS) if is_doubted else wait
+        wait = min(wait, max(SHORTEST_LOOK_SECONDS, self.stated.get((scope, name), math.inf) - wall))
         windows[name] = ClosedWindow(elapsed + wait, is_doubted=is_doubted)
+
+    def _note_stated(self, scope: str, window: str | None, resets_at: float | None) -> None:
+        name = window or UNNAMED_WINDOW
+        if resets_at is not None:
+            self.stated[scope, name] = min(resets_at, self.stated.get((scope, name), math.inf))
 
     def _note_usage(self, record: UsageRecord, signal: Usage, elapsed: float) -> None:
         record.asked_at = None
@@ -147,6 +160,7 @@ class Gates:
         elif event.name == "window.reopened" and event.scope is not None:
             name = str(event.fields["window"])
             closed = self.windows.get(event.scope, {}).pop(name, None)
+            self.stated[event.scope, name] = -math.inf
             if closed is not None and not closed.canary_passed:
                 raise self.broken(f"window {name} of {event.scope} reopened without a canary that passed")
 
