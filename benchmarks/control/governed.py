@@ -176,6 +176,8 @@ class Governed:
                 requests_reset_at=rates.requests_full_at,
                 tokens_remaining=rates.tokens_remaining,
                 tokens_reset_at=rates.tokens_full_at,
+                requests_limit=rates.requests_limit,
+                tokens_limit=rates.tokens_limit,
             )
             self._report(session, budget, now)
         for window in self.readings.window_headers(session.model, now):

@@ -33,7 +33,7 @@ FIRST_PROBE_SECONDS = 30 * 60.0
 CANARY_SECONDS = 15 * 60.0
 FIRST_BACKOFF_SECONDS = 5 * 60.0
 SHORTEST_LOOK_SECONDS = 5.0
-"""The least time between two looks at a window after any reset that was stated, or after it has reopened."""
+"""The least time between two canaries of a window after any reset that was stated, or after it has reopened."""
 LONGEST_WINDOW_SECONDS = 40 * 86400.0
 UNNAMED_WINDOW = "quota"
 
