@@ -19,7 +19,7 @@ _LINES_KEPT = 40
 """Lines at the end that are kept: what a failing command says last is shorter, its stack trace included."""
 _LINES_AT_A_TIME = 256
 """Lines that are tested at once. Of more, many would be tested for nothing when a flood begins among them."""
-BLOCK_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 18
 """Bytes of output after which the last notices of a flood are read."""
 
 
