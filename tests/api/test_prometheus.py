@@ -42,6 +42,7 @@ OF_THE_GATEWAY = {
     "gateway_retries": "counter",
     "tokens": "counter",
 }
+OF_RATES = {"rate_used": "gauge", "rate_limit": "gauge", "pace_seconds": "gauge", "paused": "gauge"}
 OF_PARKING = {"parking_lost_tokens": "counter"}
 
 NAMES_FIRST = ("scope", "campaign")
@@ -95,7 +96,7 @@ async def test_names_and_kinds_are_those_of_the_contract() -> None:
     async with EngineHarness() as harness:
         await harness.run(1.0)
 
-        assert scrape(EngineMetrics(harness.engine)).types == CONTRACT | OF_THE_GATEWAY | OF_PARKING
+        assert scrape(EngineMetrics(harness.engine)).types == CONTRACT | OF_THE_GATEWAY | OF_PARKING | OF_RATES
 
 
 async def test_while_units_run_every_gauge_is_what_the_governor_and_the_store_say() -> None:

@@ -237,3 +237,19 @@ async def test_the_events_say_who_changed_what(daemon: Daemon, page: Page) -> No
     paused = page.locator("#events .event").filter(has_text="command pause")
     await expect(paused.locator(".subject")).to_have_text("docs")
     await expect(paused.locator(".detail")).to_have_text(f"by {person()} (token)")
+
+
+async def test_a_pause_and_the_use_of_a_rate_are_shown_and_restore_ends_the_pause(
+    make_daemon: MakeDaemon, page: Page
+) -> None:
+    daemon = await make_daemon(ACCOUNT + "rpm = 60\n")
+    daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=500.0, cause="tokens"))
+    await page.goto(page_address(daemon))
+    row = page.locator("[data-scope='anthropic/max-1']")
+    await expect(row.locator(".rates")).to_have_text("0 of 60 requests/min")
+    await expect(row.locator(".paused")).to_contain_text("paused after a refusal (tokens)")
+
+    await row.locator(".paused").get_by_role("button", name="Restore").click()
+
+    await daemon.until(lambda: not status_of(daemon, "anthropic/max-1").paused)
+    await expect(row.locator(".paused")).to_be_hidden()

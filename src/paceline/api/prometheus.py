@@ -93,6 +93,7 @@ class EngineMetrics:
         yield _gauge("in_flight", "Live slots", ("scope",), in_flight)
         yield _gauge("limit", "How many slots a scope may hold; absent where unlimited", ("scope", "kind"), limits)
         yield _gauge("waiting", "Waiting tickets, by what binds the first of their lane", ("scope", "reason"), waits)
+        yield from _rates_of(statuses, label)
         yield _gauge("window_used_ratio", "Used share of a quota window", ("scope", "window"), used, combine=max)
 
     def _of_units(self) -> Iterable[Metric]:
@@ -132,6 +133,17 @@ class SeriesNames:
         new = [name for name in current if name not in self._names]
         self._names = dict.fromkeys((kept + new)[:MOST_NAMES])
         return lambda *name: name if name in self._names else (OTHER,) * len(name)
+
+
+def _rates_of(statuses: Sequence[ScopeStatus], label: Callable[..., Labels]) -> Iterable[Metric]:
+    rates = [((*label(status.scope), rate.kind, rate.source), rate) for status in statuses for rate in status.rates]
+    labels = ("scope", "kind", "source")
+    yield _gauge("rate_used", "Requests or tokens used of a rate", labels, [(name, rate.used) for name, rate in rates])
+    yield _gauge("rate_limit", "Size of a rate", labels, [(name, rate.limit) for name, rate in rates])
+    paces = [(label(status.scope), status.pace.interval) for status in statuses if status.pace is not None]
+    yield _gauge("pace_seconds", "Seconds between two runs by a learnt pace", ("scope",), paces, combine=max)
+    paused = [(label(status.scope), 1.0) for status in statuses if status.paused]
+    yield _gauge("paused", "Scopes that are paused", ("scope",), paused)
 
 
 def _limits(status: ScopeStatus) -> dict[str, int | None]:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
+from paceline.core.values.status import PaceStatus, RateStatus
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
 from paceline.store.interface import CampaignState, OnDenied, OnLongPark, Permissions
@@ -109,6 +110,26 @@ class ConcurrencyRow(ResponseSchema, frozen=True, kw_only=True, omit_defaults=Tr
     notice: str | UnsetType = UNSET
     platform: int | UnsetType = UNSET
     adaptive: int | UnsetType = UNSET
+    paused_since: float | UnsetType = UNSET
+    paused_reason: str | UnsetType = UNSET
+    paced_until: float | UnsetType = UNSET
+    pace: PaceStatus | UnsetType = UNSET
+    rates: tuple[RateStatus, ...] | UnsetType = UNSET
+
+
+class ScopeRate(ResponseSchema, frozen=True, kw_only=True):
+    """The configured rate of a scope or pattern: runs and tokens in a minute; null for any number."""
+
+    providerId: str  # noqa: N815
+    rpm: int | None
+    tpm: int | None
+
+
+class RateBody(RequestSchema, frozen=True, kw_only=True):
+    """The rate to set: runs and tokens in a minute. What is left out, or null, is not limited."""
+
+    rpm: LimitNumber | None = None
+    tpm: LimitNumber | None = None
 
 
 class ConcurrencyStatus(ResponseSchema, frozen=True, kw_only=True):

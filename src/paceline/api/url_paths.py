@@ -7,7 +7,12 @@ write the slashes as they are or as `%2F`; the server has unquoted the path in e
 from typing import Final
 from urllib.parse import quote, unquote
 
-SCOPE_PREFIXES: Final = ("/concurrency/limits/", "/concurrency/cooldown/", "/concurrency/restore/")
+SCOPE_PREFIXES: Final = (
+    "/concurrency/limits/",
+    "/concurrency/cooldown/",
+    "/concurrency/rates/",
+    "/concurrency/restore/",
+)
 UNIT_PREFIX: Final = "/v1/units/"
 UNIT_VIEWS: Final = ("/why", "/log", "/output", "/diff")
 UNIT_ACTIONS: Final = ("/retry", "/cancel", "/pause", "/resume", "/accept")

@@ -14,6 +14,7 @@ from paceline.cli.output import print_value, say
 from paceline.cli.unit_lookup import find_target, find_unit
 from paceline.cli.wiring import Home
 from paceline.config_files.durations import duration_seconds
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
@@ -257,6 +258,23 @@ def change_limit(home: Home, scope: str, text: str) -> ControlResult:
     )
 
 
+def change_rate(home: Home, scope: str, rpm: str | None, tpm: str | None) -> ControlResult:
+    """Set runs and tokens in a minute. The one that is not named stays as it was set; `default` resets both."""
+    if DEFAULT in (rpm, tpm):
+        scope = orders.set_rate(home.store, home.settings, scope, None, now=time.time())
+        return ControlResult(message=f"{scope} has the rate of the settings again", values={"scope": scope})
+    known = home.offline_state(time.time()).governor.snapshot()
+    present = orders.present_scope(home.settings, scope)
+    before = known.rates.get(present) or known.settings.rates.get(present) or Rate()
+    rate = Rate(
+        rpm=before.rpm if rpm is None else _parse_limit(rpm), tpm=before.tpm if tpm is None else _parse_limit(tpm)
+    )
+    scope = orders.set_rate(home.store, home.settings, scope, rate, now=time.time())
+    message = f"the rate of {scope} is {_limit_text(rate.rpm)} runs and {_limit_text(rate.tpm)} tokens a minute"
+    values: dict[str, object] = {"scope": scope, "rpm": rate.rpm, "tpm": rate.tpm}
+    return ControlResult(message=message, values=values, warning=_scope_warning(home, scope))
+
+
 def _scope_warning(home: Home, scope: str) -> str | None:
     """Return a warning about a scope that nothing mentions and that is spelled almost like a known one.
 
@@ -284,7 +302,8 @@ def restore(home: Home, scope: str, *, known: Sequence[str] = ()) -> ControlResu
     """Forget what was learned about a scope, and lift a hold. Scopes in `known` are taken without a check."""
     scope = orders.restore_scope(home.store, home.settings, scope, known=known, now=time.time())
     return ControlResult(
-        message=f"{scope} is back at its configured limit, and nothing holds it", values={"scope": scope}
+        message=f"{scope} is back at its configured limit, and nothing holds, pauses or paces it",
+        values={"scope": scope},
     )
 
 

@@ -5,6 +5,7 @@ import msgspec
 from paceline.cli.time_text import relative
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.status import PaceStatus, RateStatus
 from paceline.settings import Settings
 from paceline.views.capacity import ScopeCapacity
 
@@ -31,6 +32,11 @@ class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[WindowStatus, ...]
     notice: str | None
     state: str
+    paused_since: float | None = None
+    paused_reason: str | None = None
+    paced_until: float | None = None
+    pace: PaceStatus | None = None
+    rates: tuple[RateStatus, ...] = ()
 
 
 def limit_line(row: ScopeCapacity, settings: Settings, now: float) -> LimitLine:
@@ -50,6 +56,11 @@ def limit_line(row: ScopeCapacity, settings: Settings, now: float) -> LimitLine:
         windows=row.windows,
         notice=row.notice,
         state=condition_text(row, now),
+        paused_since=row.paused_since,
+        paused_reason=row.paused_reason,
+        paced_until=row.paced_until,
+        pace=row.pace,
+        rates=row.rates,
     )
 
 
@@ -66,7 +77,13 @@ def condition_text(row: ScopeCapacity, now: float) -> str:
     if row.held is not None:
         parts.append(f"held: {row.held} (`paceline restore {row.scope}` once it is fixed)")
     if row.paused_until is not None:
-        parts.append(f"paused, resumes {relative(row.paused_until - now)}")
+        cause = f" ({row.paused_reason})" if row.paused_reason is not None else ""
+        parts.append(f"paused{cause}, resumes {relative(row.paused_until - now)}")
+    parts += [rate_text(rate) for rate in row.rates]
+    if row.pace is not None:
+        parts.append(f"{row.pace.interval:.2g} s apart: {row.pace.reason} (`paceline restore {row.scope}`)")
+    if row.paced_until is not None:
+        parts.append(f"next {relative(row.paced_until - now)}")
     for window in row.windows:
         if window.state != "open":
             reset = f", reset {relative(window.resets_at - now)}" if window.resets_at is not None else ""
@@ -82,6 +99,13 @@ def condition_text(row: ScopeCapacity, now: float) -> str:
     if row.auto_reduced:
         parts.append(f"reduced from {row.auto_reduced_from} to {row.adaptive} after a 429")
     return "; ".join(parts)
+
+
+def rate_text(rate: RateStatus) -> str:
+    """Return a rate in words: what is used of it, in which time, and where it comes from."""
+    span = "" if rate.seconds is None else "/min" if round(rate.seconds) == 60 else f" in {rate.seconds:.3g} s"
+    source = "" if rate.source == "set" else f" ({rate.reason})"
+    return f"{rate.used:,.0f} of {rate.limit:,.0f} {rate.kind}{span}{source}"
 
 
 def limit_text(limit: int | None) -> str:

@@ -211,7 +211,7 @@ class Governor:
         commands.reset_scope_limit(self.ledger, scope, now)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
-        """Return to the configured limit: forget what refusals taught, also rates and the spacing of starts."""
+        """Return to the configured limit: forget what refusals taught, also rates and spacing, and end pauses."""
         commands.restore_scope_limit(self.ledger, scope, now)
 
     def get_limit(self, scope: str) -> int | None:

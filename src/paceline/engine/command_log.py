@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from paceline.core import Governor
+from paceline.core.values.rates import Rate
 from paceline.engine.authorship import signature
 from paceline.errors import PacelineError, StoreDamaged
 from paceline.events import Event
@@ -64,6 +65,10 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
             governor.remove_limit(scope, now=now)
         case "cooldown", {"seconds": float() | int() | "auto" as cooldown}:
             governor.set_cooldown(scope, cooldown, now=now)
+        case "rate", {"rpm": int() | None as rpm, "tpm": int() | None as tpm}:
+            governor.set_rate(scope, Rate(rpm=rpm, tpm=tpm), now=now)
+        case "reset_rate", _:
+            governor.set_rate(scope, None, now=now)
         case "reset", _:
             governor.reset_limit(scope, now=now)
         case "restore", _:

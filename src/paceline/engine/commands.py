@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from paceline.config_files.documents import did_you_mean, nearest
+from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
@@ -355,6 +356,19 @@ def reset_limit(store: Store, settings: Settings, scope: str, *, now: float) -> 
     """Return a scope to the limit of the settings."""
     scope = present_scope(settings, scope)
     command_log.send(store, "reset", now=now, scope=scope)
+    return scope
+
+
+def set_rate(store: Store, settings: Settings, scope: str, rate: Rate | None, *, now: float) -> str:
+    """Set how many runs and tokens may start in a minute; None returns to the rate of the settings."""
+    scope = present_scope(settings, scope)
+    if not is_provider_scope(scope):
+        raise InvalidInput(f"{scope} has no rate: only a provider, an account or a model has one, such as openai/work")
+    if rate is None:
+        command_log.send(store, "reset_rate", now=now, scope=scope)
+    else:
+        checked = check_rate(rate, "rate")
+        command_log.send(store, "rate", now=now, scope=scope, rpm=checked.rpm, tpm=checked.tpm)
     return scope
 
 

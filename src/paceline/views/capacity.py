@@ -6,7 +6,9 @@ from typing import Final, Literal
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
+from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
 from paceline.core.values.scopes import LOCAL, ScopePattern, is_provider_scope, path_scopes
+from paceline.core.values.status import SET_REASON, PaceStatus, RateStatus
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
@@ -55,6 +57,11 @@ class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
     notice: str | None
     held: str | None
     windows: tuple[WindowStatus, ...]
+    paused_since: float | None = None
+    paused_reason: str | None = None
+    paced_until: float | None = None
+    pace: PaceStatus | None = None
+    rates: tuple[RateStatus, ...] = ()
 
 
 def capacity_rows(fleet: FleetState, backlog: Mapping[str, int] | None = None) -> list[ScopeCapacity]:
@@ -73,7 +80,8 @@ def capacity_rows(fleet: FleetState, backlog: Mapping[str, int] | None = None) -
 
 def limit_rows(fleet: FleetState) -> list[ScopeCapacity]:
     """Return a row for every configured limit, patterns included, then for every other scope that is notable."""
-    configured = dict.fromkeys([*fleet.settings.limits, *fleet.governor.snapshot().limits])
+    known = fleet.governor.snapshot()
+    configured = dict.fromkeys([*fleet.settings.limits, *known.limits, *known.settings.rates, *known.rates])
     others = sorted(fleet.scopes.keys() - configured.keys())
     return [*_rows(fleet, configured), *(row for row in _rows(fleet, others) if is_notable(row))]
 
@@ -105,6 +113,11 @@ def _row(fleet: FleetState, scope: str, *, is_planned: bool) -> ScopeCapacity:
         notice=status.notice,
         held=status.held,
         windows=status.windows,
+        paused_since=status.paused_since,
+        paused_reason=status.paused_reason,
+        paced_until=status.paced_until,
+        pace=status.pace,
+        rates=status.rates,
     )
 
 
@@ -129,6 +142,19 @@ def _unused(fleet: FleetState, scope: str) -> ScopeStatus:
         window=None,
         windows=(),
         held=None,
+        rates=_unused_rates(fleet, scope),
+    )
+
+
+def _unused_rates(fleet: FleetState, scope: str) -> tuple[RateStatus, ...]:
+    """Return the rates that are set for a scope in which nothing has run yet."""
+    known = fleet.governor.snapshot()
+    rate = known.rates.get(scope) or known.settings.rates.get(scope)
+    amounts = () if rate is None else (("requests", rate.rpm), ("tokens", rate.tpm))
+    return tuple(
+        RateStatus(kind, "set", 0.0, float(amount), RATE_SPAN_SECONDS, None, None, SET_REASON)
+        for kind, amount in amounts
+        if amount is not None
     )
 
 
@@ -179,4 +205,5 @@ def is_notable(row: ScopeCapacity) -> bool:
 def has_condition(row: ScopeCapacity) -> bool:
     """Return whether the scope is held, paused or reduced, or a window of it is closed or its use is known."""
     is_window_notable = any(window.state != "open" or window.best_ratio is not None for window in row.windows)
-    return row.held is not None or row.paused_until is not None or row.auto_reduced or is_window_notable
+    is_paced = row.pace is not None or bool(row.rates)
+    return row.held is not None or row.paused_until is not None or row.auto_reduced or is_window_notable or is_paced

@@ -136,12 +136,14 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
     slot.release()
 
     assert reduced.pop("pausedUntil") == pytest.approx(daemon.context.now * 1000 + 30_000, abs=5000)
+    assert reduced.pop("paused_since") == pytest.approx(daemon.context.now, abs=5)
     assert reduced == {
         "providerId": "umans",
         "limit": 2,
         "inFlight": 2,
         "queued": 0,
         "paused": True,
+        "paused_reason": "rate_limited",
         "cooldownMs": 60_000,
         "autoReduced": True,
         "autoReducedFrom": 4,
@@ -196,3 +198,33 @@ async def test_a_change_is_in_the_store_when_it_is_answered(daemon: Daemon) -> N
     stored = daemon.store.load_state("governor")
     assert stored is not None
     assert json.loads(stored)["limits"]["umans"] == 7
+
+
+async def test_a_rate_is_set_shown_with_its_use_and_reset(daemon: Daemon) -> None:
+    path = "/concurrency/rates/umans"
+    shown = {"kind": "requests", "source": "set", "used": 0, "limit": 60, "seconds": 60, "since": None, "until": None}
+
+    assert await daemon.ask("PUT", path, {"rpm": 60}) == {"providerId": "umans", "rpm": 60, "tpm": None}
+    assert (await scope_of(daemon, "umans"))["rates"] == [shown | {"reason": "set for the scope"}]
+    scopes = (await daemon.get("/v1/scopes?scope=umans"))["scopes"]
+    assert [each["limit"] for each in scopes[0]["rates"]] == [60]
+    assert await daemon.ask("DELETE", path) == {"ok": True, "providerId": "umans"}
+    assert "rates" not in ((await scope_of(daemon, "umans")) or {})
+
+
+@pytest.mark.parametrize("rpm", [0, -1, 4.5, "10", True])
+async def test_a_rate_that_is_none_changes_nothing(daemon: Daemon, rpm: object) -> None:
+    refused = await daemon.ask("PUT", "/concurrency/rates/umans", {"rpm": rpm}, code=400)
+
+    assert refused == {"error": "Body must be { rpm: <positive integer or null>, tpm: <positive integer or null> }"}
+    assert await scope_of(daemon, "umans") is None
+
+
+async def test_restore_ends_a_pause_and_says_until_then_why(daemon: Daemon) -> None:
+    daemon.engine.limiter.report("umans", RateLimited(retry_after=500.0, cause="tokens"))
+    paused = await scope_of(daemon, "umans")
+    assert (paused["paused"], paused["paused_reason"]) == (True, "tokens")
+
+    await daemon.ask("POST", "/concurrency/restore/umans")
+
+    assert (await scope_of(daemon, "umans"))["paused"] is False

@@ -91,7 +91,7 @@ function parentOf(scope) {
 function isIdleModel(each) {
   const isUnused = each.kind === "model" && each.in_flight + each.cooling + each.queued === 0;
   const isPlain = each.configured === null || each.configured_source === "pattern";
-  const isCalm = !each.held && each.paused_until === null && !each.auto_reduced && each.platform === null;
+  const isCalm = !each.held && each.paused_until === null && !each.auto_reduced && each.platform === null && !each.pace;
   return isUnused && isPlain && isCalm && each.windows.length === 0;
 }
 
@@ -152,7 +152,13 @@ function scopeRow({ scope, kind }, refetch) {
   const flight = el("b", { data: { figure: "in_flight" } });
   const effective = el("span", { class: "effective" });
   const queue = el("span", { class: "queue", data: { figure: "queued" } });
-  const pause = el("p", { class: "line paused" }, icon("paused"), el("span"));
+  const resume = actionButton(
+    { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` },
+    "Restore",
+    () => restoreScope("is no longer paused or paced"),
+  );
+  const pause = el("div", { class: "banner paused" }, icon("paused"), el("span"), resume);
+  const rates = el("p", { class: "line rates muted" });
   const restoreProps = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
   const restore = actionButton(restoreProps, "Restore", () => restoreScope("has its configured limit again"));
   const lift = actionButton(restoreProps, "Restore", () => restoreScope("is no longer held"));
@@ -178,6 +184,7 @@ function scopeRow({ scope, kind }, refetch) {
     held,
     reduced,
     pause,
+    rates,
     windows,
   );
 
@@ -243,12 +250,35 @@ function scopeRow({ scope, kind }, refetch) {
     if (!last) return;
     const until = last.paused_until;
     const isPaused = until !== null && until > now();
-    show(pause, isPaused);
-    if (isPaused) setText(pause.lastChild, `paused after a refusal, continues in ${countdown(until - now())}`);
+    const pace = last.pace;
+    show(pause, (isPaused || Boolean(pace)) && !last.held);
+    show(resume, learntText(last) === ""); // the banner of a learnt limit has the same button
+    if (isPaused) {
+      const cause = last.paused_reason ? ` (${last.paused_reason})` : "";
+      setText(pause.children[1], `paused after a refusal${cause}, continues in ${countdown(until - now())}`);
+    } else if (pace) {
+      setText(pause.children[1], paceText(pace));
+    }
+    const wait = last.paced_until !== null && last.paced_until > now();
+    const parts = last.rates.map(rateText);
+    if (wait) parts.push(`next in ${countdown(last.paced_until - now())}`);
+    setText(rates, parts.join(", "));
+    show(rates, parts.length > 0);
     for (const part of partsOf(windows)) part.tick();
   }
 
   return { node, update, tick };
+}
+
+/** Describe a rate: what is used of it, in which time, and where it comes from. */
+function rateText({ kind, source, used, limit, seconds, reason }) {
+  const span = seconds === null ? "" : Math.round(seconds) === 60 ? "/min" : ` in ${count(Math.round(seconds))} s`;
+  return `${count(Math.round(used))} of ${count(Math.round(limit))} ${kind}${span}${source === "set" ? "" : ` (${reason})`}`;
+}
+
+function paceText({ interval, reason }) {
+  const apart = interval < 1 ? interval.toPrecision(1) : interval.toFixed(1);
+  return `paced, ${apart} s apart: ${reason}`;
 }
 
 /** Describe the learnt limit, which Restore discards. */

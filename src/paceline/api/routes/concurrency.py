@@ -20,19 +20,23 @@ from paceline.api.schemas import (
     CooldownBody,
     LimitBody,
     LimitRemoved,
+    RateBody,
     ScopeCooldown,
     ScopeLimit,
     ScopeLimits,
+    ScopeRate,
     ScopeRestored,
 )
 from paceline.api.url_paths import unfold
 from paceline.core import ScopeStatus
+from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.validation import LONGEST_SECONDS
 from paceline.engine import commands
 from paceline.errors import UnknownName
 
 INVALID_JSON = "Invalid JSON body"
+INVALID_RATE = "Body must be { rpm: <positive integer or null>, tpm: <positive integer or null> }"
 INVALID_LIMIT = "Body must be { limit: <positive integer> }"
 INVALID_COOLDOWN = "Body must be { cooldownMs: <non-negative integer> }"
 NO_LIMIT = "No concurrency limit configured for this provider"
@@ -122,11 +126,36 @@ async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[st
     return ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
 
 
+@put(
+    "/concurrency/rates/{provider_id:str}",
+    summary="Set how many runs and tokens may start in a minute in a scope or pattern",
+    opt={"body": RateBody},
+)
+async def put_rate(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeRate:
+    body = await _read_body(request, RateBody, INVALID_RATE)
+    rate = Rate(rpm=body.rpm, tpm=body.tpm)
+    scope = commands.set_rate(context.store, context.settings, unfold(provider_id), rate, now=context.now)
+    context.apply_commands()
+    return ScopeRate(providerId=scope, rpm=body.rpm, tpm=body.tpm)
+
+
+@delete(
+    "/concurrency/rates/{provider_id:str}",
+    sync_to_thread=False,
+    status_code=200,
+    summary="Return to the rate of the settings",
+)
+def delete_rate(provider_id: FromPath[str], context: Context) -> LimitRemoved:
+    scope = commands.set_rate(context.store, context.settings, unfold(provider_id), None, now=context.now)
+    context.apply_commands()
+    return LimitRemoved(ok=True, providerId=scope)
+
+
 @post(
     "/concurrency/restore/{provider_id:str}",
     sync_to_thread=False,
     status_code=200,
-    summary="Return to the configured limit: forget what was learnt, and lift a hold",
+    summary="Return to the configured limit: forget what was learnt, end pauses and paces, and lift a hold",
 )
 def post_restore(provider_id: FromPath[str], context: Context) -> ScopeRestored:
     known = {status.scope for status in context.engine.limiter.statuses()} | set(context.governor.limits())
@@ -160,6 +189,11 @@ def _row(status: ScopeStatus) -> ConcurrencyRow:
         notice=UNSET if status.notice is None else status.notice,
         platform=UNSET if status.platform is None else status.platform,
         adaptive=UNSET if status.adaptive is None else status.adaptive,
+        paused_since=UNSET if status.paused_since is None else status.paused_since,
+        paused_reason=UNSET if status.paused_reason is None else status.paused_reason,
+        paced_until=UNSET if status.paced_until is None else status.paced_until,
+        pace=UNSET if status.pace is None else status.pace,
+        rates=status.rates or UNSET,
     )
 
 
@@ -182,6 +216,8 @@ ROUTES: list[HTTPRouteHandler] = [
     delete_limit,
     get_cooldown,
     put_cooldown,
+    put_rate,
+    delete_rate,
     post_restore,
     get_status,
 ]

@@ -8,15 +8,22 @@ from paceline.core.decisions.failed_contacts import hold_account
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.login_doubt import LoginDoubt
+from paceline.core.gates.outage import Outage
+from paceline.core.gates.pause import Pause
 from paceline.core.gates.rate_limit import RateLimit
+from paceline.core.gates.slow_start import SlowStart
 from paceline.core.gates.start_spacing import StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
 from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
 from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
+
+LEARNT_GATES = (Outage, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
+"""What a person undoes with `restore`, beside learnt limits: pauses and paces that the provider's answers brought."""
 
 
 def set_scope_limit(ledger: Ledger, scope: str, limit: int | None, now: float) -> None:
@@ -44,13 +51,16 @@ def reset_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
 
 
 def restore_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
-    """Return to the configured limit: forget what refusals taught, also rates and the spacing of starts."""
+    """Return to the configured limit: forget what refusals taught, also rates and spacing, and end pauses."""
     pattern = ScopePattern(scope)
     move_to(ledger, now)
     for state in ledger.scopes.by_name.values():
         if pattern.matches(state.name):
-            state.gates.drop(StartSpacing)
-            state.gates.drop(LearnedRates)
+            pause = state.gates.get(Pause)
+            for kind in LEARNT_GATES:
+                state.gates.drop(kind)
+            if pause is not None and pause.until is not None:
+                ledger.emit("scope.resumed", state.name)
     _apply_limits(ledger, pattern)
 
 

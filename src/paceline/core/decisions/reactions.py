@@ -135,7 +135,7 @@ def _overloaded(ledger: Ledger, scope: Scope, signal: Overloaded) -> list[Scope]
 
 def _pause(ledger: Ledger, scope: Scope, until: float, cause: str) -> Pause:
     pause = _pause_of(scope)
-    if pause.extend(until):
+    if pause.extend(until, cause, ledger.now):
         ledger.emit("scope.paused", scope.name, until=until, cause=cause)
     scope.refresh()
     ledger.schedule(scope)

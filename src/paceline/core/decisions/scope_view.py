@@ -1,5 +1,6 @@
 """The status of a scope, made from its state in the ledger."""
 
+from paceline.core.decisions.rate_view import pace_status, paced_until, rate_statuses
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
@@ -17,6 +18,7 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     adaptive = scope.adaptive.limit if scope.adaptive else None
     reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
     hold, quota = scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
+    pause = scope.gates.get(Pause)
     paused_until = _paused_until(scope)
     is_paused = paused_until is not None and now < paused_until
     windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
@@ -40,6 +42,11 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         windows=windows,
         held=held,
         reserve=scope.reserve,
+        paused_since=pause.since if is_paused and pause is not None else None,
+        paused_reason=pause.cause if is_paused and pause is not None else None,
+        paced_until=paced_until(scope, now),
+        pace=pace_status(scope, now),
+        rates=rate_statuses(scope, now),
     )
 
 

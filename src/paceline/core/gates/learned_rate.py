@@ -89,7 +89,7 @@ class LearnedRate(RelativeTimes):
 
     def on_refused(self, now: float) -> None:
         """Measure the rate: the bucket is empty now, so what was used since it was last empty is what flowed in."""
-        seconds, tried = now - self.refused_at, self._rate
+        seconds, tried = now - self.refused_at, self.per_second
         self._count_wait(now)
         was_idle = seconds - self.waited > seconds * MOST_IDLE  # the bucket filled up, and that passed as well
         measured = tried * SLOWER if was_idle else self._measured(seconds, tried)
@@ -116,7 +116,7 @@ class LearnedRate(RelativeTimes):
 
     def interval(self, mean_tokens: float) -> float:
         """Return the seconds between two runs of the mean size."""
-        return self._run(mean_tokens) / self._rate
+        return self._run(mean_tokens) / self.per_second
 
     def forgotten_at(self) -> float:
         """Return when the rate is forgotten: without a refusal, and for a measured one without a run."""
@@ -126,7 +126,7 @@ class LearnedRate(RelativeTimes):
 
     def next_at(self, mean_tokens: float) -> float:
         """Return when the next run may go. All runs wait for the amount that a large run would use."""
-        rate = self._rate
+        rate = self.per_second
         need = self._run(mean_tokens) * (LARGE_RUN if self.counts_tokens else 1.0)
         return self.seen_at + max(0.0, min(need, rate * DEPTH_SECONDS) - self.level) / rate
 
@@ -143,7 +143,7 @@ class LearnedRate(RelativeTimes):
 
     def _use(self, amount: float, now: float) -> None:
         """Take the amount out. A debt beyond the depth is forgotten, so that no run waits for longer than a minute."""
-        rate, depth = self._rate, self._rate * DEPTH_SECONDS
+        rate, depth = self.per_second, self.per_second * DEPTH_SECONDS
         filled = min(depth, self.level + max(0.0, now - self.seen_at) * rate)
         self.level, self.seen_at = max(-depth, filled - amount), max(now, self.seen_at)
         self.spent += amount
@@ -157,7 +157,7 @@ class LearnedRate(RelativeTimes):
         return mean_tokens if self.counts_tokens else 1.0
 
     @property
-    def _rate(self) -> float:
+    def per_second(self) -> float:
         """Return the rate to try: a little faster the longer nothing was refused, much faster while it is a guess."""
         seconds = max(0.0, self.seen_at - self.refused_at)
         if self.is_measured:

@@ -28,17 +28,20 @@ class Pause(Gate):
     """
 
     TAG = "pause"
-    relative_times: ClassVar[tuple[str, ...]] = ("until",)
+    relative_times: ClassVar[tuple[str, ...]] = ("until", "since")
 
     until: float | None = None
     overloads: int = 0
     lone_refusals: int = 0
+    since: float | None = None
+    cause: str | None = None
 
-    def extend(self, until: float) -> bool:
+    def extend(self, until: float, cause: str, now: float) -> bool:
         """Extend the pause to `until`. Returns False if it already lasts as long."""
         if self.until is not None and until <= self.until:
             return False
-        self.until = until
+        self.since = now if self.until is None or self.since is None else self.since
+        self.until, self.cause = until, cause
         return True
 
     def overload_wait(self) -> float:

@@ -30,12 +30,13 @@ class StartSpacing(Gate):
     """Starts at least `interval` apart, learnt from refusals and eased while there are none."""
 
     TAG = "start_spacing"
-    relative_times: ClassVar[tuple[str, ...]] = ("next_at", "ease_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("next_at", "ease_at", "since")
 
     interval: float
     next_at: float
     ease_at: float
     is_over: bool = False
+    since: float | None = None
 
     @classmethod
     def from_starts(cls, recent: int, before: "StartSpacing | None", now: float) -> "StartSpacing":
@@ -43,7 +44,9 @@ class StartSpacing(Gate):
         interval = START_SPAN_SECONDS / recent if recent > 1 else FIRST_INTERVAL_SECONDS
         if before is not None:
             interval = max(interval, before.interval * SLOWER_AGAIN)
-        return cls(interval=min(interval, LONGEST_INTERVAL_SECONDS), next_at=now, ease_at=now + EASE_SECONDS)
+        since = now if before is None else before.since
+        interval = min(interval, LONGEST_INTERVAL_SECONDS)
+        return cls(interval=interval, next_at=now, ease_at=now + EASE_SECONDS, since=since)
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         return "pacing" if now < self.next_at and ticket.parent is None else None

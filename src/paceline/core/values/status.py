@@ -32,6 +32,34 @@ class WindowStatus(msgspec.Struct, frozen=True, gc=False):
         return self.estimated_ratio if self.used_ratio is None else self.used_ratio
 
 
+SET_REASON = "set for the scope"
+
+
+class RateStatus(msgspec.Struct, frozen=True, gc=False):
+    """A rate of a scope: `used` of `limit` requests or tokens in `seconds`.
+
+    `source` is `set`, `learnt` or `headers`. `until` is when a learnt rate is forgotten, or a stated one is full again.
+    """
+
+    kind: str
+    source: str
+    used: float
+    limit: float
+    seconds: float | None
+    since: float | None
+    until: float | None
+    reason: str
+
+
+class PaceStatus(msgspec.Struct, frozen=True, gc=False):
+    """A learnt pace: runs, or starts, are about `interval` seconds apart. `until` is when it ends by itself."""
+
+    interval: float
+    reason: str
+    since: float | None
+    until: float | None
+
+
 class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     """The status of one scope. `limit` is the effective one: the smallest of `configured`, `platform`, `adaptive`."""
 
@@ -53,3 +81,8 @@ class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     windows: tuple[WindowStatus, ...]
     held: str | None
     reserve: float = 0.0
+    paused_since: float | None = None
+    paused_reason: str | None = None
+    paced_until: float | None = None
+    pace: PaceStatus | None = None
+    rates: tuple[RateStatus, ...] = ()
