@@ -52,6 +52,9 @@ def _print_forecast(forecast: Forecast, home: Home) -> None:
     for scope, closes_at, resets_at in forecast.closings:
         until = f" until {absolute(resets_at, home.zone)}" if resets_at is not None else ""
         say(f"  the window of {scope} is spent {relative(closes_at - forecast.now)}; running units are parked{until}")
+    if forecast.lost_tokens:
+        each = f"{forecast.basis.context_tokens:,} tokens each"
+        say(f"  parks make it pay for about {forecast.lost_tokens:,} tokens of context again, at {each}")
     _print_pools(forecast)
     for name, outcome in (("spread", forecast.spread), (f"reserve = {RESERVE}", forecast.reserve)):
         say(f"  with {name}: done {_when(outcome.finished_at, forecast.now, home)}, {_count(outcome.parks, 'park')}")

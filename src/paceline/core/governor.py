@@ -20,6 +20,7 @@ from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.landing_hold import LandingHold
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.restoration import lose_canaries, restore_ledger, without_slots
@@ -249,6 +250,10 @@ class Governor:
     def set_pace(self, scope: str, pace: DeadlineCap | None, *, now: float) -> None:
         """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
         commands.set_deadline_cap(self.ledger, scope, pace, now)
+
+    def set_landing(self, scope: str, hold: LandingHold | None, *, now: float) -> None:
+        """Admit only as many sessions more as the hold allows, until it is set again. Running ones are not ended."""
+        commands.set_landing_hold(self.ledger, scope, hold, now)
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts the hold."""

@@ -21,6 +21,7 @@ from paceline.engine.journal import EngineJournal
 from paceline.engine.placement import Exclusions
 from paceline.engine.session import LiveSession
 from paceline.engine.session_monitor import SessionMonitor
+from paceline.engine.session_outlook import UnitSizes
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import session_scopes
 from paceline.engine.unit_events import pause_event, unit_event
@@ -89,6 +90,7 @@ class OutcomeRecorder:
         self._pacer = pacer
         self._journal = journal
         self.exclusions = Exclusions()
+        self.history = UnitSizes(store)
         self._resume_times = ResumeTimes(governor)
         self._unarchived: list[Handle] = []
         self._stored: list[OutcomeRecord] = []
@@ -216,6 +218,7 @@ class OutcomeRecorder:
         conversation = None if outcome.ending == "failed" else session.conversation
         account = session.unit.account if session.account is not None and conversation is not None else None
         ended_at = now if state.ended_at is None else min(state.ended_at, now)
+        result = result_after(session, outcome, ended_at, self._settings.prices)
         return OutcomeRecord(
             unit_id=session.unit.id,
             fence=session.unit.fence,
@@ -224,7 +227,8 @@ class OutcomeRecorder:
             conversation_id=conversation,
             denials=outcome.denials,
             warnings=outcome.warnings,
-            result=result_after(session, outcome, ended_at, self._settings.prices),
+            result=result,
+            resume_cost=0 if conversation is None else self.history.resume_cost(session.campaign, result),
         )
 
     def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:

@@ -22,6 +22,7 @@ from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
 from paceline.engine.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
 from paceline.engine.journal import EngineJournal
+from paceline.engine.landing import Landing
 from paceline.engine.launcher import Launcher
 from paceline.engine.local_machine import LocalMachine
 from paceline.engine.output_retention import OutputRetention
@@ -87,6 +88,7 @@ class Cycle:
         )
         self._relocation = Relocation(store, self.journal)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
+        self._landing = Landing(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
@@ -148,6 +150,7 @@ class Cycle:
             self._load_campaigns(now)
         self._recovery.settle_elsewhere(now)
         self._store.wake_units(now=now)
+        self._landing.step(now)
         self._fill_queues(now)
         self.journal.collect(now)
         self._woken.clear()  # whatever set it is handled by this pass
@@ -182,7 +185,9 @@ class Cycle:
         """Move checks, deliveries and workspaces on, and store what came of them."""
         over = list(self._stages.verifier.step(self.campaigns, now))
         self._outcomes.store(over, now, self._stages.verifier.take_delivered())
-        self._stages.on_stored(self._outcomes.take_stored(), self.campaigns, now)
+        stored = self._outcomes.take_stored()
+        self._landing.learn(stored)
+        self._stages.on_stored(stored, self.campaigns, now)
         self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property

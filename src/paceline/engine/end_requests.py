@@ -64,8 +64,12 @@ class EndRequests:
         request = EndRequest(
             attempt_id=order.attempt, reason=order.reason, resume_at=order.resume_at, is_held=order.is_held
         )
+        self.request(holder, request, now)
+
+    def request(self, holder: LiveSession | Preparation, request: EndRequest, now: float) -> None:
+        """Store the request with its event, then let the session end at its next turn."""
         unit = with_result(holder.unit, end_request=request)
-        fields: dict[str, object] = {"reason": order.reason, "resume_at": order.resume_at}
+        fields: dict[str, object] = {"reason": request.reason, "resume_at": request.resume_at}
         with self._journal.together():
             is_current = self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
             if is_current:
@@ -76,6 +80,16 @@ class EndRequests:
             holder.ask_end(unit)
         else:
             holder.unit = unit
+
+    def withdraw(self, session: LiveSession, now: float) -> None:
+        """Let a session continue that was to end at its next turn."""
+        unit = with_result(session.unit, end_request=None)
+        fields: dict[str, object] = {"reason": "it continues: its window holds more", "resume_at": None}
+        with self._journal.together():
+            if not self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result):
+                return  # it was cancelled
+            self._journal.append(Event("unit.ending", now, None, unit.id, fields))
+        session.ask_end(unit)
 
     def _take_late(self, order: EndOrder, now: float) -> None:
         """Hold a unit that a person paused just as its attempt ended. Otherwise that end counts as usual."""

@@ -84,13 +84,13 @@ class EngineJournal:
         events, self._governor_events = self._governor_events, []
         for event in events:
             if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
-                self._wake(event.scope or "")
+                self.wake(event.scope or "")
             if event.name == "window.canary":
                 self.canaries.add(str(event.fields["ticket"]))
             self._unsaved.append(event)
             self.has_learnt = True
 
-    def _wake(self, scope: str) -> None:
+    def wake(self, scope: str) -> None:
         """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign."""
         hosts = self._queues.hosts(self._driver.now())
         if scope.startswith(CAMPAIGN):

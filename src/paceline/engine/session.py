@@ -164,8 +164,13 @@ class LiveSession:
             self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 
     def ask_end(self, unit: Unit) -> None:
-        """Take the unit with a stored request to end it: a turn that ends from now on is the last."""
-        if self.unit.result.end_request_of(self.unit.attempt_id) is None:
+        """Take the unit with a stored request to end it: a turn that ends from now on is the last.
+
+        Without a request the last one was withdrawn.
+        """
+        if unit.result.end_request is None:
+            self._turn_ends_before = None
+        elif self.unit.result.end_request_of(self.unit.attempt_id) is None:
             self._turn_ends_before = self.output.facts.turn_ends
         self.unit = unit
 
@@ -236,6 +241,8 @@ def outcome_of_request(request: EndRequest) -> AttemptOutcome:
     """Return the outcome of an attempt that was ended as somebody had asked for."""
     if request.is_held:
         return AttemptOutcome(ending="barred", reason=request.reason)
+    if request.is_landing and request.resume_at is not None:
+        return AttemptOutcome(ending="parked", reason=request.reason, resume_at=request.resume_at)
     return AttemptOutcome(ending="yielded", reason=request.reason, resume_at=request.resume_at)
 
 

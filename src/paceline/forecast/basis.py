@@ -18,6 +18,10 @@ ASSUMED_SECONDS = 600.0
 """Duration of a unit before anything has run: an ordinary agent session. The forecast says that it is assumed."""
 
 
+MOST_READ = 1000
+"""Units whose conversations are measured: enough for a mean, and one page of the store."""
+
+
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The known facts, as the forecast reports them."""
 
@@ -26,6 +30,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     tries_known: int
     known_from: str
     windows: dict[str, tuple[WindowSize, ...]]
+    context_tokens: int | None = None
+    """The mean size of a conversation of the campaign, as far as its agents have reported any."""
 
 
 class BasisReader:
@@ -41,12 +47,12 @@ class BasisReader:
     def of_plan(self, campaign: Campaign, units: int) -> tuple[Basis, tuple[float, ...]]:
         """Return the basis of a campaign with so many units left, and a duration for each of them."""
         known, known_from = self._known_durations(campaign)
-        return self._basis(known, known_from, _repeated(known, units, _assumed_seconds(campaign)))
+        return self._basis(campaign, known, known_from, _repeated(known, units, _assumed_seconds(campaign)))
 
     def of_replay(self, campaign: Campaign) -> tuple[Basis, tuple[float, ...]]:
         """Return the basis of a past run: the durations that its own units took, on whatever account."""
         known = tuple(unit.seconds for unit in read_history(self._store, campaign=campaign.name).units)
-        return self._basis(known, f"campaign {campaign.name}", known)
+        return self._basis(campaign, known, f"campaign {campaign.name}", known)
 
     def other_works(self, campaign: Campaign) -> list[Work]:
         """Return the stored campaigns with work left: they compete for the same pool."""
@@ -61,7 +67,7 @@ class BasisReader:
         return works
 
     def _basis(
-        self, known: tuple[float, ...], known_from: str, durations: tuple[float, ...]
+        self, campaign: Campaign, known: tuple[float, ...], known_from: str, durations: tuple[float, ...]
     ) -> tuple[Basis, tuple[float, ...]]:
         basis = Basis(
             units=len(durations),
@@ -69,8 +75,16 @@ class BasisReader:
             tries_known=len(known),
             known_from=known_from,
             windows=self._windows(),
+            context_tokens=self._context(campaign),
         )
         return basis, durations
+
+    def _context(self, campaign: Campaign) -> int | None:
+        if all(each.name != campaign.name for each in self._store.campaigns()):
+            return None
+        units = self._store.units(campaign=campaign.name, limit=MOST_READ).units
+        known = [unit.result.context_tokens for unit in units if unit.result.context_tokens is not None]
+        return round(sum(known) / len(known)) if known else None
 
     def _known_durations(self, campaign: Campaign) -> tuple[tuple[float, ...], str]:
         accounts = usable_accounts(self._accounts, campaign)

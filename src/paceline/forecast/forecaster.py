@@ -65,6 +65,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     spread: ForecastOutcome
     reserve: ForecastOutcome
     deadline: float | None = None
+    lost_tokens: int | None = None
+    """An estimate of the context that parks make it pay again: None where no size of a conversation is known."""
     took: float | None = None
     """Seconds that a replayed campaign really took."""
 
@@ -149,6 +151,7 @@ class _Runs:
             spread=_outcome(self._run(strategy="spread")),
             reserve=_outcome(self._run(reserve=RESERVE)),
             deadline=self._work.campaign.deadline,
+            lost_tokens=None if self._basis.context_tokens is None else runs[0].parks * self._basis.context_tokens,
         )
 
     def _compare_pools(self, present: SimulatedRun) -> dict[str, ForecastOutcome]:

@@ -137,6 +137,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase | None = None
     """None unless it runs."""
     result: UnitResult = UnitResult()
+    resume_cost: int = 0
+    """Tokens that its conversation will use until the unit is done: the cheapest on a login continues first."""
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +166,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     result: UnitResult | None = None
     """Everything known about the work of the unit by now. None keeps what is stored."""
+    resume_cost: int = 0
 
     @property
     def is_parked(self) -> bool:

@@ -39,7 +39,7 @@ class UnitTable:
         self._tallies: Counter[tuple[str, rules.TallyPhase]] = Counter()
         self._claimable: Counter[ClaimKey] = Counter()
         # Heaps by position and by time. An entry may be out of date: the unit it points at decides.
-        self._ready: dict[ClaimKey, list[int]] = {}
+        self._ready: dict[ClaimKey, list[tuple[int, int]]] = {}
         self._parked: list[tuple[float, int, str]] = []
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class UnitTable:
         if key is not None:
             self._claimable[key] += 1
             if before is None or _claim_key(before) != key:
-                heappush(self._ready.setdefault(key, []), unit.position)
+                heappush(self._ready.setdefault(key, []), (_claim_order(unit), unit.position))
         elif unit.resume_at is not None and (before is None or before.resume_at != unit.resume_at):
             heappush(self._parked, (unit.resume_at, self.sort_key(unit), unit.id))
 
@@ -147,6 +147,7 @@ class UnitTable:
                 denials=record.denials,
                 warnings=rules.storable_texts(record.warnings),
                 phase=None,
+                resume_cost=record.resume_cost,
                 result=unit.result if record.result is None else rules.storable_result(record.result),
             )
         )
@@ -162,8 +163,8 @@ class UnitTable:
         """Return the first claimable unit of the campaign whose conversation is bound to the account, or to none."""
         heap = self._ready.get((campaign, account), [])
         while heap:
-            unit = self.units[self.entries[campaign].unit_ids[heap[0]]]
-            if _claim_key(unit) == (campaign, account):
+            unit = self.units[self.entries[campaign].unit_ids[heap[0][1]]]
+            if _claim_key(unit) == (campaign, account) and _claim_order(unit) == heap[0][0]:
                 return unit
             heappop(heap)
         return None
@@ -175,8 +176,9 @@ class UnitTable:
         """Return the ids of the first claimable units whose conversation is bound to the account."""
         key = campaign, account
         unit_ids = self.entries[campaign].unit_ids if campaign in self.entries else []
-        positions = sorted({at for at in self._ready.get(key, ()) if _claim_key(self.units[unit_ids[at]]) == key})
-        return [unit_ids[at] for at in positions[:limit]]
+        ready = [self.units[unit_ids[at]] for _, at in self._ready.get(key, ())]
+        found = {(unit.resume_cost, unit.position): unit.id for unit in ready if _claim_key(unit) == key}
+        return [found[order] for order in sorted(found)[:limit]]
 
     def first_parked(self) -> Unit | None:
         """Return the parked unit that is due first."""
@@ -341,6 +343,11 @@ def _claim_key(unit: Unit) -> ClaimKey | None:
     if _phase(unit) != "todo":
         return None
     return unit.campaign, unit.account if unit.conversation_id is not None else None
+
+
+def _claim_order(unit: Unit) -> int:
+    """Return what orders the units of a claim before their positions."""
+    return unit.resume_cost if unit.conversation_id is not None else 0
 
 
 def _without_prompt(unit: Unit) -> Unit:

@@ -182,6 +182,9 @@ VERSION_8: Final[Migration] = (
     ) WITHOUT ROWID""",
 )
 
+# Conversations that cost least to finish continue first: each pays for its context again.
+VERSION_9: Final[Migration] = ("ALTER TABLE units ADD COLUMN resume_cost INTEGER NOT NULL DEFAULT 0",)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_1,
     VERSION_2,
@@ -191,6 +194,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_6,
     VERSION_7,
     VERSION_8,
+    VERSION_9,
 )
 
 

@@ -166,9 +166,13 @@ VERSION_2: Final = (
     )""",
 )
 
+# Conversations that cost least to finish continue first: each pays for its context again.
+VERSION_3: Final = ("ALTER TABLE units ADD COLUMN resume_cost BIGINT NOT NULL DEFAULT 0",)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     Migration(VERSION_1, is_additive=False),
     Migration(VERSION_2, is_additive=True),
+    Migration(VERSION_3, is_additive=True),
 )
 
 OLDEST_SERVER: Final = 130000

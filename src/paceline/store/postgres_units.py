@@ -24,7 +24,7 @@ UNIT_COLUMNS: Final = (
     " u.failures, u.attempts, u.parks, u.windows_spent, u.refusals, u.losses,"
     " u.resume_at, u.reason, u.account, u.conversation_id, u.attempt_id, u.fence,"
     " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
-    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase"
+    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase, u.resume_cost"
 )
 _NO_RESULT: Final = (None, None, None)
 WHOLE_RESULT: Final = "r.body, r.checks, r.texts"
@@ -36,14 +36,14 @@ BRIEF_RESULT: Final = "r.body, r.checks, NULL"
 _CLAIM: Final = f"""WITH bound AS MATERIALIZED (
         SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NOT NULL
             AND account = %(account)s AND key BETWEEN %(low)s AND %(high)s
-        ORDER BY key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        ORDER BY resume_cost, key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ), fresh AS MATERIALIZED (
         SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NULL
             AND key BETWEEN %(low)s AND %(high)s
         ORDER BY key LIMIT CASE WHEN %(only_bound)s THEN 0 ELSE %(limit)s - (SELECT count(*) FROM bound) END
         FOR UPDATE SKIP LOCKED
     ), named AS (
-        SELECT *, row_number() OVER (ORDER BY turn, key) AS place
+        SELECT *, row_number() OVER (ORDER BY turn, CASE turn WHEN 0 THEN resume_cost END, key) AS place
         FROM (SELECT *, 0 AS turn FROM bound UNION ALL SELECT *, 1 FROM fresh) AS chosen
     ), claimed AS (
         UPDATE units AS u SET state = 'running', attempts = u.attempts + 1, fence = u.fence + 1,
@@ -58,14 +58,14 @@ _CLAIM: Final = f"""WITH bound AS MATERIALIZED (
 _RECORD_OUTCOMES: Final = """WITH given AS MATERIALIZED (
         SELECT *, {key} FROM unnest({columns}) WITH ORDINALITY AS g (state, failures, attempts, parks, windows_spent,
             refusals, losses, resume_at, reason, account, new_account, conversation_id, ended_at, exit_code, is_parked,
-            denials, warnings, campaign, name, fence, body, checks, texts, place)
+            denials, warnings, resume_cost, campaign, name, fence, body, checks, texts, place)
     ), recorded AS (
         UPDATE units AS u SET state = g.state, failures = g.failures, attempts = g.attempts, parks = g.parks,
             windows_spent = g.windows_spent, refusals = g.refusals, losses = g.losses, resume_at = g.resume_at,
             reason = g.reason, account = coalesce(g.account, u.account),
             conversation_id = CASE WHEN coalesce(g.new_account, u.account, '') <> '' THEN g.conversation_id END,
             ended_at = g.ended_at, exit_code = g.exit_code, is_parked = g.is_parked, denials = g.denials,
-            warnings = g.warnings, lease_until = NULL, phase = NULL
+            warnings = g.warnings, resume_cost = g.resume_cost, lease_until = NULL, phase = NULL
         FROM given g WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running'
         RETURNING u.key, g.place, g.body, g.checks, g.texts
     ), saved AS (
@@ -76,7 +76,8 @@ _RECORD_OUTCOMES: Final = """WITH given AS MATERIALIZED (
     SELECT place FROM recorded"""
 _OUTCOME_COLUMNS: Final = (
     *(TextArray, *[BigintArray] * 6, FloatArray, TextArray, TextArray, TextArray, TextArray),
-    *(FloatArray, BigintArray, BooleanArray, BigintArray, TextArray, TextArray, TextArray, BigintArray),
+    *(FloatArray, BigintArray, BooleanArray, BigintArray, TextArray, BigintArray),
+    *(TextArray, TextArray, BigintArray),
     *[TextArray] * 3,
 )
 """The types of the columns of `outcome_row` and `result_row`."""
@@ -98,7 +99,7 @@ _RENEW: Final = f"""WITH given AS MATERIALIZED (
     UPDATE units AS u SET lease_until = %s FROM given g
     WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running' RETURNING g.campaign, g.name"""
 _BOUND: Final = """SELECT name FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NOT NULL
-    AND account = %s AND key BETWEEN %s AND %s ORDER BY key LIMIT %s"""
+    AND account = %s AND key BETWEEN %s AND %s ORDER BY resume_cost, key LIMIT %s"""
 _WAKE_DUE: Final = """UPDATE units SET resume_at = NULL, is_parked = FALSE WHERE key IN (
     SELECT key FROM units WHERE state = 'todo' AND resume_at IS NOT NULL AND resume_at <= %s
     ORDER BY resume_at, key LIMIT %s)"""

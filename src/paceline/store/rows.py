@@ -19,7 +19,7 @@ UNIT_COLUMNS: Final = (
     " u.attempts, u.tries, u.parks, u.windows_spent, u.refusals, u.losses,"
     " u.resume_at, u.reason, u.account, u.session_id, u.attempt, u.fence,"
     " u.lease_until, u.started_at, u.ended_at, u.exit_code,"
-    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase"
+    " u.begun_at, u.is_parked, u.denials, u.warnings, u.phase, u.resume_cost"
 )
 # As blobs: text that is not Unicode would raise in SQLite, and hide the units around it.
 WHOLE_RESULT: Final = "CAST(r.body AS BLOB), CAST(r.checks AS BLOB), CAST(r.texts AS BLOB)"
@@ -41,7 +41,8 @@ def unit_from(row: Row, campaign: str, prompt: str, result: UnitResult) -> Unit:
     key, name, cwd, output, state, *rest = row
     failures, attempts, parks, windows_spent, refusals, losses = rest[:6]
     resume_at, reason, account, conversation_id, attempt_id, fence, *times = rest[6:]
-    lease_until, started_at, ended_at, exit_code, begun_at, is_parked, denials, warnings, phase = times
+    lease_until, started_at, ended_at, exit_code, begun_at, is_parked, *last = times
+    denials, warnings, phase, resume_cost = last
     return Unit(
         id=unit_id(campaign, name),
         campaign=campaign,
@@ -65,6 +66,7 @@ def unit_from(row: Row, campaign: str, prompt: str, result: UnitResult) -> Unit:
         warnings=() if warnings is None else _WARNINGS.decode(warnings),
         phase=phase,
         result=result,
+        resume_cost=resume_cost,
     )
 
 
@@ -84,6 +86,7 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | str | None, str], no
         record.is_parked,
         record.denials,
         msgspec.json.encode(storable_texts(record.warnings)).decode() if record.warnings else None,
+        record.resume_cost,
         *address,
         record.fence,
     )

@@ -41,14 +41,14 @@ from paceline.store.unit_result import UnitResult
 _CLAIM_BOUND: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u INDEXED BY claimable_on_account
     LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NOT NULL
-        AND u.account = ? AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
+        AND u.account = ? AND u.key BETWEEN ? AND ? ORDER BY u.resume_cost, u.key LIMIT ?"""
 _CLAIM_FRESH: Final = f"""SELECT {UNIT_COLUMNS}, {WHOLE_RESULT}, p.prompt FROM units u INDEXED BY claimable_afresh
     LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key
     WHERE u.state = 'todo' AND u.resume_at IS NULL AND u.session_id IS NULL
         AND u.key BETWEEN ? AND ? ORDER BY u.key LIMIT ?"""
 _BOUND: Final = """SELECT name FROM units INDEXED BY claimable_on_account
     WHERE state = 'todo' AND resume_at IS NULL AND session_id IS NOT NULL
-        AND account = ? AND key BETWEEN ? AND ? ORDER BY key LIMIT ?"""
+        AND account = ? AND key BETWEEN ? AND ? ORDER BY resume_cost, key LIMIT ?"""
 _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence = fence + 1, account = ?, attempt = ?,
     lease_until = ?, begun_at = CASE WHEN session_id IS NULL THEN ? ELSE coalesce(begun_at, started_at) END,
     started_at = ?, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = 0, denials = 0, warnings = NULL,
@@ -56,7 +56,7 @@ _CLAIM: Final = """UPDATE units SET state = 'running', tries = tries + 1, fence 
 _RECORD_OUTCOME: Final = """UPDATE units SET state = ?, attempts = ?, tries = ?, parks = ?, windows_spent = ?,
     refusals = ?, losses = ?, resume_at = ?, reason = ?, account = coalesce(?, account),
     session_id = CASE WHEN coalesce(?, account, '') <> '' THEN ? END, ended_at = ?, exit_code = ?, is_parked = ?,
-    denials = ?, warnings = ?, lease_until = NULL, phase = NULL
+    denials = ?, warnings = ?, resume_cost = ?, lease_until = NULL, phase = NULL
     WHERE campaign = ? AND name = ? AND state = 'running' AND fence = ?"""
 _RECORDED_OUTCOME: Final = """SELECT fence, state, attempts, tries, parks, windows_spent, refusals, losses
     FROM units WHERE campaign = ? AND name = ?"""

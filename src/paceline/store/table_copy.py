@@ -60,6 +60,7 @@ _UNIT_COLUMNS: Final = (
     *_columns("flag", "is_parked"),
     *_columns("integer", "denials"),
     *_columns("text", "warnings", "phase"),
+    *_columns("integer", "resume_cost"),
 )
 
 STATES: Final = CopiedTable("states", (*_columns("text", "key"), *_columns("bytes", "value")), is_small=True)

@@ -57,6 +57,8 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resume_at: float | None = None
     is_held: bool = False
     """Whether the unit is held then, until a person resumes it."""
+    is_landing: bool = False
+    """Whether its quota window is about to close: the unit is parked then."""
 
 
 class UnitResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

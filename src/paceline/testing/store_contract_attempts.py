@@ -40,6 +40,17 @@ class AttemptContract:
         afresh = store.claim_units("night", "max-1", 1, attempt_ids=["c"], lease_until=NOW, now=NOW + 900.0)
         assert [(each.started_at, each.begun_at) for each in afresh] == [(NOW + 900.0, NOW + 900.0)]
 
+    def test_conversations_that_cost_least_to_finish_continue_first(self, store: Store) -> None:
+        add(store, specs("dear", "cheap", "fresh", "middle"))
+        dear, cheap, fresh, middle = claim(store, 4)
+        costs = [(dear, 900_000), (cheap, 20_000), (middle, 300_000)]
+        talks = [replace(ended(unit, "lost", conversation_id=unit.spec.id), resume_cost=cost) for unit, cost in costs]
+        record(store, [*talks, ended(fresh, "lost")])
+
+        assert store.bound_units("night", "max-1", limit=9) == ["night/cheap", "night/middle", "night/dear"]
+        assert names(claim(store, 2)) == ["cheap", "middle"]
+        assert names(claim(store, 2)) == ["dear", "fresh"]
+
     def test_denials_and_warnings_are_kept_until_the_next_attempt(self, store: Store) -> None:
         add(store, specs("a", "b"))
         held, done = claim(store, 2)

@@ -9,6 +9,7 @@ from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.header_budget import HeaderBudget
+from paceline.core.gates.landing_hold import LandingHold
 from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
@@ -166,6 +167,20 @@ def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: f
         state.drop_gate(DeadlineCap)
     else:
         state.put_gate(cap)
+    ledger.schedule(state)
+    admit_ready(ledger, [state])
+
+
+def set_landing_hold(ledger: Ledger, scope: str, hold: LandingHold | None, now: float) -> None:
+    """Admit no more sessions than the hold has starts left, until it is set again. Running sessions are not ended."""
+    move_to(ledger, now)
+    state = ledger.scope(canonical_scope(scope))
+    if state.gates.get(LandingHold) == hold:
+        return
+    if hold is None:
+        state.drop_gate(LandingHold)
+    else:
+        state.put_gate(hold)
     ledger.schedule(state)
     admit_ready(ledger, [state])
 

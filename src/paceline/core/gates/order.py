@@ -10,6 +10,7 @@ from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.first_ramp import FirstRamp
 from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
+from paceline.core.gates.landing_hold import LandingHold
 from paceline.core.gates.learned_rate import LearnedRates
 from paceline.core.gates.login_doubt import LoginDoubt
 from paceline.core.gates.outage import Outage
@@ -27,6 +28,7 @@ GATE_ORDER: tuple[type[Gate], ...] = (
     SlowStart,
     FirstRamp,
     QuotaGate,
+    LandingHold,
     DeadlineCap,
     StartSpacing,
     HeaderBudget,
