@@ -8,7 +8,6 @@ from benchmarks.control.answers import Readings, Refusal
 from benchmarks.control.fleet import END, WAIT, Answer, Session
 from paceline.core import Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import Budget, Overloaded, QuotaClosed, RateLimited, Signal, Succeeded, Usage
-from paceline.settings.model import FIRST_RAMP_SECONDS
 
 ACCOUNT = "anthropic/max-1"
 SLOW_RETRY_SECONDS = 1.0
@@ -37,7 +36,7 @@ class Governed:
         self.wiring = wiring
         self.paths = {model: f"{ACCOUNT}/{model}" if wiring.scope_per_model else ACCOUNT for model in limits}
         self.readings = readings
-        base = settings or GovernorSettings(first_ramp=FIRST_RAMP_SECONDS)
+        base = settings or GovernorSettings()
         self.governor = Governor(
             GovernorSettings(
                 limits={self.paths[model]: limit for model, limit in limits.items()},

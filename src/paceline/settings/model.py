@@ -16,8 +16,6 @@ from paceline.settings.prices import Price
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 """Covers the usual release lag of providers, at a small cost in throughput."""
-FIRST_RAMP_SECONDS = 15.0
-"""How long the sessions of a new scope take to reach its limit: refusals come within seconds, sessions last minutes."""
 SHIPPED = "shipped"
 SHIPPED_LIMITS: dict[str, int | None] = {
     SESSIONS: 4,
@@ -279,5 +277,4 @@ def governor_settings(settings: Settings) -> GovernorSettings:
         rates=settings.rates,
         reserves={account.scope: account.reserve for account in settings.accounts.values() if account.reserve},
         usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
-        first_ramp=FIRST_RAMP_SECONDS,
     )

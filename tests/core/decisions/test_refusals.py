@@ -21,7 +21,7 @@ def turn_of(name: str, number: int = 0) -> Ticket:
 
 def running(count: int, limit: int) -> Governor:
     """So many sessions that went well, of a limit that is higher."""
-    governor = Governor(GovernorSettings(limits={SCOPE: limit}), now=0.0)
+    governor = Governor(GovernorSettings(limits={SCOPE: limit}, first_ramp=0.0), now=0.0)
     for number in range(count):
         assert isinstance(governor.request(session(f"s{number}"), now=0.0), Granted)
         governor.report(SCOPE, Succeeded(ticket=f"s{number}"), now=1.0)

@@ -83,9 +83,8 @@ def test_a_limit_that_is_twice_too_high_costs_a_few_refusals() -> None:
         fresh(16),
         fresh(None),
         fresh(headroom="off"),
-        Governor(GovernorSettings(limits={ACCOUNT: LIMIT}), now=0.0),
     ],
-    ids=["switched off", "a small limit", "no limit", "nothing is learnt", "the default of a bare Governor"],
+    ids=["switched off", "a small limit", "no limit", "nothing is learnt"],
 )
 def test_all_start_at_once_without_a_ramp(governor: Governor) -> None:
     status = governor.status(ACCOUNT, now=0.0)

@@ -64,9 +64,9 @@ class FirstRamp(Gate):
         return ()
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
-        if self.began_at is None or self.is_over:
+        if self.began_at is None or not self.is_active(scope):
             return None
-        if has_waiters and self.is_active(scope) and now < (next_at := self._next_at(scope)):
+        if has_waiters and now < (next_at := self._next_at(scope)):
             return next_at
         return self.began_at + self.seconds
 
@@ -76,7 +76,7 @@ class FirstRamp(Gate):
         return ()
 
     def restored(self, configured: Gate | None, lanes: Collection[LaneKey]) -> Gate | None:
-        return None if configured is None else self
+        return self
 
     def _base(self, scope: ScopeView) -> float:
         """Return how many may start at once. Each that has ended makes room for one more: it was accepted."""

@@ -11,7 +11,7 @@ from paceline.core.state.lane import Lane, LiveSlot
 from paceline.core.state.queue import WatchTable
 from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import ScopeTable
-from paceline.core.values.scopes import canonical_scope
+from paceline.core.values.scopes import SESSIONS, canonical_scope
 from paceline.core.values.tickets import Ticket
 from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 
@@ -68,6 +68,9 @@ class LaneTable:
         weight = weight_of(priority) if own_weight is None else own_weight
         group = self._shares.group(group_name or priority, weight, now)
         states = tuple(self._scopes.scope(name, now) for name in names)
+        if SESSIONS in names:
+            for state in states:
+                self._scopes.begin_ramp(state)
         lane = Lane(states, group, weight, session, is_spread=spread)
         if group.whole is not None:
             lane.order = -priority

@@ -5,7 +5,6 @@ from collections.abc import Collection
 
 import msgspec
 
-from paceline.core.gates.first_ramp import FirstRamp
 from paceline.core.gates.order import decode_gate
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
@@ -83,8 +82,6 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
     scope.calls.median = record.call_median
     for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
         _restore_gate(scope, tag, raw, lanes)
-    if record.starts and FirstRamp.TAG not in record.gates:
-        scope.gates.drop(FirstRamp)  # it has run before
     if scope.usage is not None and record.usage is not None:
         scope.usage = copied(record.usage, UsagePoll)
     scope.refresh()

@@ -56,11 +56,15 @@ class ScopeTable:
                 scope.usage = UsagePoll(self.settings.usage_interval, self.settings.usage_timeout)
             if (rate := self.rates.lookup(name)) is not None:
                 scope.gates.put(RateLimit(rate[1]))
-            if self.settings.first_ramp and scope.is_provider and scope.mode == "adaptive":
-                scope.gates.put(FirstRamp(self.settings.first_ramp))
             scope.refresh()
             self.by_name[name] = scope
         return scope
+
+    def begin_ramp(self, scope: Scope) -> None:
+        """Let the first sessions of a provider scope start over some seconds, if nothing has run there before."""
+        is_new = not scope.meter.starts and scope.gates.get(FirstRamp) is None
+        if self.settings.first_ramp and scope.is_provider and scope.mode == "adaptive" and is_new:
+            scope.put_gate(FirstRamp(self.settings.first_ramp))
 
     def cooldown_of(self, name: str) -> Cooldown:
         """Return its own cooldown, else that of the path it lies in, else the default."""

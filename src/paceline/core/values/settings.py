@@ -16,6 +16,10 @@ Cooldown = float | Literal["auto"]
 HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
 
 
+FIRST_RAMP_SECONDS = 15.0
+"""How long the first sessions of an unknown scope take to reach its limit: a refusal comes back within seconds."""
+
+
 class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings by scope or pattern. Cooldowns, headrooms and reserves apply to everything inside a scope too.
 
@@ -50,7 +54,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     usage_interval: float = 1.0
     usage_timeout: float = 5.0
     moved_scopes: dict[str, str] = {}
-    first_ramp: float = 0.0
+    first_ramp: float = FIRST_RAMP_SECONDS
 
     def __post_init__(self) -> None:
         for scope, limit in self.limits.items():
