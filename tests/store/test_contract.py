@@ -10,6 +10,7 @@ from paceline.store import MemoryStore, SqliteStore, Store
 from paceline.store.postgres import PostgresStore
 from paceline.testing.store_contract import StoreContract
 from paceline.testing.store_contract_accounts import AccountContract
+from paceline.testing.store_contract_keys import ClientKeyContract
 
 
 @pytest.fixture
@@ -63,6 +64,24 @@ class TestPostgresStore(StoreContract):
 
 
 class TestPostgresAccounts(AccountContract):
+    @pytest.fixture
+    def store(self, postgres_store: Store) -> Store:
+        return postgres_store
+
+
+class TestMemoryKeys(ClientKeyContract):
+    @pytest.fixture
+    def store(self, memory_store: Store) -> Store:
+        return memory_store
+
+
+class TestSqliteKeys(ClientKeyContract):
+    @pytest.fixture
+    def store(self, sqlite_store: Store) -> Store:
+        return sqlite_store
+
+
+class TestPostgresKeys(ClientKeyContract):
     @pytest.fixture
     def store(self, postgres_store: Store) -> Store:
         return postgres_store

@@ -19,6 +19,7 @@ from paceline.store.postgres import PostgresStore
 from paceline.store.postgres_schema import MIGRATIONS, Migration
 from paceline.testing.store_contract import StoreContract
 from paceline.testing.store_contract_accounts import AccountContract
+from paceline.testing.store_contract_keys import ClientKeyContract
 from paceline.testing.store_steps import add, claim, ended, names, record, specs
 
 TABLES: Final = ("campaigns", "units", "prompts", "results", "tallies", "events", "slots", "states", "leader")
@@ -54,6 +55,12 @@ def older_store(url: str) -> Iterator[Store]:
 class TestOlderCode(StoreContract):
     """Every promise of a store holds in a schema with tables, columns and indexes of the next version."""
 
+    @pytest.fixture
+    def store(self, older_store: Store) -> Store:
+        return older_store
+
+
+class TestKeysOfOlderCode(ClientKeyContract):
     @pytest.fixture
     def store(self, older_store: Store) -> Store:
         return older_store

@@ -21,7 +21,7 @@ from paceline.api.errors import on_http_exception, on_paceline_error, on_unexpec
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.openapi import openapi_route
 from paceline.api.request_body import SMALL_BYTES
-from paceline.api.routes import campaigns, concurrency, events, gateway, hosts, overview, results, slots, units
+from paceline.api.routes import campaigns, concurrency, events, gateway, hosts, keys, overview, results, slots, units
 from paceline.api.slot_shortcut import SlotShortcut
 from paceline.api.static_files import dashboard_routes
 from paceline.api.tokens import AccessTokens
@@ -37,6 +37,7 @@ ROUTES: Final[list[BaseRouteHandler]] = [
     *slots.ROUTES,
     *hosts.ROUTES,
     *gateway.ROUTES,
+    *keys.ROUTES,
     *events.ROUTES,
 ]
 """Every route that the OpenAPI document describes."""

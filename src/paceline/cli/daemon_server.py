@@ -5,6 +5,7 @@ Here: what a process serves while it leads, and until when. Never here: who lead
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import signal
@@ -34,9 +35,14 @@ from paceline.clock import SystemClock
 from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
-from paceline.gateway import Gateway, RequestAccess, Spending, make_server_protocol
+from paceline.errors import PacelineError
+from paceline.events import Event
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, Spending, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import price_list
+from paceline.store import Store
+
+log = logging.getLogger("paceline.cli")
 
 FILES_WANTED = 65_536
 """Open files: a connection of a client and one to its upstream each need one, for tens of thousands of calls."""
@@ -160,8 +166,19 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
         is_token=tokens.has_full_rights,
         is_session_key=tokens.is_session_key,
     )
+    access.keys = ClientKeys(home.store.client_keys)
     spending = Spending(price_list(home.settings.prices))
-    return Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spending=spending)
+    gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spending=spending)
+    gateway.budgets.read_spend = home.store.spend
+    gateway.budgets.emit = lambda event: _keep_event(home.store, event)
+    return gateway
+
+
+def _keep_event(store: Store, event: Event) -> None:
+    try:
+        store.append_events([event])
+    except PacelineError as error:
+        log.warning("%s of %s is not stored: %s", event.name, event.scope, error)
 
 
 def _open_files() -> int:

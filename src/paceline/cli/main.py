@@ -32,7 +32,7 @@ Exit codes: 0 done, 1 not everything is done, 2 wrong use, 75 try again later, 1
 
 COMMANDS = {
     "Campaigns": (
-        *("run", "up", "hosts", "worker", "token", "add", "preview", "forecast"),
+        *("run", "up", "hosts", "worker", "token", "keys", "add", "preview", "forecast"),
         *("pause", "resume", "cancel", "delete", "retry", "accept", "apply", "gc", "store", "exec"),
     ),
     "Status": (

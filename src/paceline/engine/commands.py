@@ -12,7 +12,7 @@ import msgspec
 
 from paceline.config_files.documents import did_you_mean, nearest
 from paceline.core.values.rates import Rate, check_rate
-from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern, is_provider_scope
+from paceline.core.values.scopes import KEY, RUNS, SESSIONS, ScopePattern, is_provider_scope
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
 from paceline.engine import command_log
@@ -428,6 +428,7 @@ def _known_scopes(store: Store, settings: Settings, others: Iterable[str] = ()) 
     known |= {account.scope for account in accounts}
     known |= {limit.partition("/")[0] for limit in settings.limits}
     known |= {f"{CAMPAIGN}{each.name}" for each in campaigns} | {f"agent:{each.agent}" for each in campaigns}
+    known |= {f"{KEY}{each.key.name}" for each in store.client_keys() if each.key.revoked_at is None}
     known |= {f"{HOST}{name}" for name in (*settings.hosts, *known_hosts(store))}
     return known
 

@@ -2,6 +2,8 @@
 
     server_protocol   one port for the API and the gateway
     request_access    authentication, and the request as it is forwarded
+    client_keys       keys of clients, and what each may use
+    key_budgets       what a key may spend
     routes            the account and the upstream address of a path
     exchange          one request, from its head to the end of its response
     wait_comments     signs of life for a client whose stream waits
@@ -22,9 +24,10 @@
 Bodies and streams pass byte for byte, as they come, in both directions. Nothing is read faster than it is forwarded.
 """
 
+from paceline.gateway.client_keys import ClientKeys
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.server_protocol import make_server_protocol
 from paceline.gateway.service import Gateway, Timeouts
 from paceline.gateway.spending import Spending
 
-__all__ = ["Gateway", "RequestAccess", "Spending", "Timeouts", "make_server_protocol"]
+__all__ = ["ClientKeys", "Gateway", "RequestAccess", "Spending", "Timeouts", "make_server_protocol"]

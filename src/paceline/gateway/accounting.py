@@ -45,6 +45,7 @@ class Accounting:
     def let_in(self, record: CallRecord, request: UpstreamRequest) -> None:
         """Note that the request may use its account."""
         record.account = request.route.account.name
+        record.key = None if request.client is None else request.client.name
         self.log.let_in(record, record.began_at)
 
     def queued(self, record: CallRecord, deferred: Deferred) -> None:

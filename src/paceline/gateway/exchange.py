@@ -14,6 +14,7 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.accounting import kept_model
+from paceline.gateway.client_keys import check_model, check_same_model, check_uncounted
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
@@ -25,7 +26,7 @@ from paceline.gateway.socket_probes import has_hung_up
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
 from paceline.gateway.wait_comments import WaitComments
-from paceline.limiter.slot import Slot
+from paceline.limiter.slot import AdmissionRequest, Slot
 from paceline.protocols import (
     OwnResponse,
     RequestReader,
@@ -37,6 +38,7 @@ from paceline.protocols import (
     scope_of,
     should_retry,
 )
+from paceline.store import ClientKey
 
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway
@@ -174,6 +176,7 @@ class Exchange:
             self._client.transport.write(CONTINUE)
         account, record = request.route.account, self.record
         self._gateway.accounting.let_in(record, request)
+        self._check_client(request)
         if request.takes_slot:
             reader = await self._read_request(request)
             self.request_body.most_waiting = WAITING_BYTES
@@ -184,10 +187,34 @@ class Exchange:
                 family, headers = request.route.family, self._own_headers
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
+            if request.client is not None:
+                await self._check_model(request.client, request, model)
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
             record.scope = canonical_scope(account.scope)
             self._finish(await self._call_upstream(request, None))
+
+    def _check_client(self, request: UpstreamRequest) -> None:
+        """Raise `GatewayError` if the key of the client was revoked, or its budget is reached."""
+        client = request.client
+        if client is not None:
+            self._gateway.access.keys.check_present(client)
+            self._gateway.budgets.check(client)
+            if not request.takes_slot:
+                check_uncounted(client, request.method, request.route.path)
+
+    async def _check_model(self, client: ClientKey, request: UpstreamRequest, model: str | None) -> None:
+        """Raise `GatewayError` unless the key allows the model, and the body names no other behind it."""
+        check_model(client, self.record.scope, model)
+        if not client.models or request.route.model is not None:
+            return
+        body = self.request_body
+        while not body.is_complete:
+            if body.size >= KEPT_BYTES:
+                message = f"the key {client.name} allows some models only, so a body may have {KEPT_BYTES:,} bytes"
+                raise GatewayError(413, "body_too_large", message)
+            await self._times.elsewhere(body.more())
+        check_same_model(client, b"".join(body.pieces), model)
 
     async def _read_request(self, request: UpstreamRequest) -> RequestReader:
         """Read the body until its model is known. A request without a model is counted without one."""
@@ -217,14 +244,18 @@ class Exchange:
         while True:
             joined_at = gateway.clock.now()
             try:
-                waiting = gateway.limiter.slot(
-                    self.record.scope,
-                    session=request.session,
-                    priority=request.priority,
-                    since=arrived,
-                    tokens=tokens,
-                    timeout=max(0.0, deadline - joined_at),
-                    on_queued=self._queued,
+                waiting = gateway.limiter.slot_for(
+                    AdmissionRequest(
+                        self.record.scope,
+                        session=request.session,
+                        priority=request.priority,
+                        since=arrived,
+                        tokens=tokens,
+                        timeout=max(0.0, deadline - joined_at),
+                        on_queued=self._queued,
+                        leased=False,
+                        group=request.group,
+                    )
                 )
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
@@ -256,6 +287,8 @@ class Exchange:
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
         try:
+            if slot.waited:
+                self._check_client(request)  # much may have happened to its key while it waited
             call = await self._call_upstream(request, slot)
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
@@ -308,6 +341,8 @@ class Exchange:
             self._call = None
             if slot is not None:
                 self._gateway.accounting.used(self.record, request, call, self.request_body.size)
+                if request.client is not None:
+                    self._gateway.budgets.note(request.client)
         if error is not None:
             if slot is not None and call.head is not None:
                 reporter.report_broken(request, slot, call.head)

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import gateway_key
+from paceline.gateway.client_keys import ClientKeys, check_address
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Route, Routes, account_name, check_session_name
+from paceline.limiter.slot import SlotGroup
 from paceline.protocols import Family, key_position, login_refusal, presented_key, with_key
 from paceline.protocols.keys import KeyPosition, PresentedKey
 from paceline.settings import AccountSettings
+from paceline.store import ClientKey
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 """A day. No client keeps a connection open longer; a larger number is a mistake, such as milliseconds."""
@@ -35,7 +38,8 @@ _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
 _NOT_FORWARDED = frozenset({b"host", b"expect"})
-_SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP
+_FAIRNESS_ID = b"x-gateway-fairness-id"
+_SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP | {_FAIRNESS_ID}
 
 
 class RequestHead(msgspec.Struct, gc=False):
@@ -65,10 +69,22 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     max_wait: float | None = None
     keepalive: float | None = None
     """Seconds between the signs of life that the client wants while its stream waits."""
+    client: ClientKey | None = None
+    """The key of a client, if the request came with one."""
+    group: SlotGroup | None = None
 
     @property
     def takes_slot(self) -> bool:
         return self.method == "POST" and self.route.is_model_call
+
+
+class _Login(msgspec.Struct, gc=False):
+    """What lets a request in."""
+
+    position: KeyPosition | None
+    """The key position that holds it, None if `x-paceline-token` does."""
+    secret: bytes
+    client: ClientKey | None = None
 
 
 class RequestAccess:
@@ -86,6 +102,8 @@ class RequestAccess:
     ) -> None:
         """`token` is that of this home. The last two decide about all tokens and all session keys of the fleet."""
         accounts = list(accounts)
+        self.keys = ClientKeys()
+        """The keys of clients. Without any, only tokens and the keys of sessions let a request in."""
         self._routes = Routes(accounts)
         self._token = token.encode()
         self._is_token = is_token or (lambda given: hmac.compare_digest(given, self._token))
@@ -108,7 +126,10 @@ class RequestAccess:
         self._check_origin(sorted_headers.read)
         presented = _presented(sorted_headers.keys, head.target)
         path, mark, query = head.target.partition(b"?")
-        position, token = self._check_token(account_name(path), sorted_headers.ours, presented)
+        login = self._check_token(account_name(path), sorted_headers.ours, presented)
+        position = login.position
+        if login.client is not None:
+            check_address(login.client, account_name(path))
         route = self._routes.resolve(path)
         target = route.path + mark + query
         if position is None:
@@ -126,8 +147,9 @@ class RequestAccess:
             is_chunked=sorted_headers.is_chunked,
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
+            client=login.client,
         )
-        if token in request.head or self._token in request.head:
+        if login.secret in request.head or self._token in request.head:
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
             raise GatewayError(400, "stray_token", message)
         if ours := sorted_headers.ours:
@@ -135,7 +157,16 @@ class RequestAccess:
             request.priority = _priority(ours)
             request.max_wait = _max_wait(ours)
             request.keepalive = _keepalive(ours)
+        if login.client is not None:
+            self._queue_by_key(request, login.client, sorted_headers.ours)
         return request
+
+    def _queue_by_key(self, request: UpstreamRequest, client: ClientKey, ours: dict[bytes, bytes]) -> None:
+        """Let the request wait in the group of its key. A client can name only sessions of its own key."""
+        request.group = self.keys.group(client, ours.get(_FAIRNESS_ID, b""))
+        request.priority = min(request.priority, client.priority_max)
+        if request.session is not None:
+            request.session = f"{request.group.scope}:{request.session}"
 
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
         """Reject requests of web pages. No page may spend money, not even one that knows the token."""
@@ -147,12 +178,10 @@ class RequestAccess:
         if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _check_token(
-        self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]
-    ) -> tuple[KeyPosition | None, bytes]:
-        """Return the key position that holds a token, None if `x-paceline-token` does, and the token.
+    def _check_token(self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> _Login:
+        """Return the token of the request. Raises `GatewayError` if there is none.
 
-        Sessions of the account have a key of their own in its place. Raises `GatewayError` if there is no token.
+        Sessions of the account have a key of their own in its place, and so have clients.
         """
         beside = ours.get(b"x-paceline-token", b"")
         accepts = [self._is_token]
@@ -161,9 +190,13 @@ class RequestAccess:
         for is_accepted in accepts:
             for key in presented:
                 if is_accepted(key.value):
-                    return key.position, key.value
+                    return _Login(key.position, key.value)
             if beside and is_accepted(beside):
-                return None, beside
+                return _Login(None, beside)
+        given: list[tuple[KeyPosition | None, bytes]] = [(key.position, key.value) for key in presented]
+        for position, secret in (*given, (None, beside)):
+            if (client := self.keys.find(secret)) is not None:
+                return _Login(position, secret, client)
         raise GatewayError(401, "invalid_token", WRONG_TOKEN)
 
     def _key(self, account: AccountSettings) -> bytes:

@@ -133,6 +133,10 @@ class Limiter:
             self._slots, AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, False)
         )
 
+    def slot_for(self, request: AdmissionRequest) -> SlotContext:
+        """Return what `slot` does, for a whole request."""
+        return SlotContext(self._slots, request)
+
     def acquire(
         self,
         scope: str,

@@ -12,6 +12,14 @@ from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 OnQueued = Callable[[Deferred], object] | None
 
 
+class SlotGroup(msgspec.Struct, frozen=True):
+    """Whom a caller belongs to: a group that shares capacity by its weight, and a scope of its own besides the path."""
+
+    name: str
+    weight: float
+    scope: str
+
+
 class AdmissionRequest(msgspec.Struct, frozen=True):
     """What a caller asks for.
 
@@ -26,6 +34,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     timeout: float | None = None
     on_queued: OnQueued = None
     leased: bool = True
+    group: SlotGroup | None = None
 
 
 class SlotIssuer(Protocol):

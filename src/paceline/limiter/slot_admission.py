@@ -87,7 +87,7 @@ class SlotAdmission:
         elif self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
         assert type(verdict) is Granted
-        slot = self._slot(verdict, ticket.scopes[-1], request.session)
+        slot = self._slot(verdict, _reported_scope(ticket), request.session)
         if context is not None:
             context.slot = slot
         return slot
@@ -113,7 +113,7 @@ class SlotAdmission:
         self._driver.carry_out()
         if isinstance(verdict, Deferred):
             return verdict
-        return self._slot(verdict, ticket.scopes[-1], request.session)
+        return self._slot(verdict, _reported_scope(ticket), request.session)
 
     def _ticket(self, request: AdmissionRequest) -> Ticket:
         if self._driver.is_closed:
@@ -129,7 +129,20 @@ class SlotAdmission:
         self._count = number = self._count + 1
         session = request.session
         parent = self._named.session_ticket(check_name(session, "session")) if session is not None else None
-        return Ticket(f"slot:{number}", scopes, "", priority, since, parent, request.tokens, request.leased)
+        group = request.group
+        if group is None:
+            return Ticket(f"slot:{number}", scopes, "", priority, since, parent, request.tokens, request.leased)
+        return Ticket(
+            f"slot:{number}",
+            (*scopes, group.scope),
+            group.name,
+            priority,
+            since,
+            parent,
+            request.tokens,
+            request.leased,
+            weight=group.weight,
+        )
 
     def _parse(self, scope: str) -> tuple[str, ...]:
         if len(self._paths) >= CACHED_PATHS:
@@ -202,3 +215,8 @@ class SlotAdmission:
 
     def is_canary(self, slot: Slot) -> bool:
         return self._governor.is_canary(slot.id)
+
+
+def _reported_scope(ticket: Ticket) -> str:
+    """Return the scope that signals of a slot are about: the narrowest of its path, not the one of its group."""
+    return ticket.scopes[-1] if ticket.weight is None else ticket.scopes[-2]

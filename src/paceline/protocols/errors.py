@@ -20,6 +20,7 @@ FIRST_SERVER_ERROR = 500
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
@@ -29,6 +30,7 @@ _ANTHROPIC_TYPES = {
 }
 _OPENAI_TYPES = {
     401: "authentication_error",
+    402: "insufficient_quota",
     403: "permission_error",
     429: "rate_limit_error",
 }

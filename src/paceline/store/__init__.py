@@ -1,6 +1,9 @@
 """The store: what must survive a crash. One interface (`interface.py`), several implementations."""
 
 from paceline.core.values.tokens import Tokens as Tokens
+from paceline.store.client_keys import ClientKey as ClientKey
+from paceline.store.client_keys import HashedKey as HashedKey
+from paceline.store.client_keys import KeyBudget as KeyBudget
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease

@@ -14,6 +14,7 @@ import msgspec
 from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
+from paceline.store.client_keys import ClientKey, HashedKey
 from paceline.store.spend import SpendRow
 from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
@@ -443,6 +444,21 @@ class Store(Protocol):
 
     def slot(self, slot_id: str) -> StoredSlot | None:
         """Return the slot with this id, or None."""
+
+    def client_keys(self) -> list[HashedKey]:
+        """Return all keys of clients in the order they were created, also revoked ones.
+
+        One that is damaged is logged and left out.
+        """
+
+    def create_client_key(self, key: ClientKey, digest: str) -> None:
+        """Store a key, and the digest of its text in place of the text.
+
+        Raise `IllegalStep`, and store nothing, if a key that is not revoked has the name.
+        """
+
+    def revoke_client_key(self, name: str, *, now: float) -> ClientKey:
+        """Revoke the key of that name, and return it. Raise `UnknownName` if there is none that is not revoked."""
 
     def save_state(self, key: str, value: bytes) -> None:
         """Save a value under the key, in place of an earlier one."""

@@ -3,6 +3,7 @@
 Nothing survives the process.
 """
 
+from paceline.store.memory_client_keys import MemoryClientKeys
 from paceline.store.memory_control import MemoryCampaigns, MemoryUnitControl
 from paceline.store.memory_records import MemoryEngineState, MemoryEvents, MemorySlots, MemorySpend
 from paceline.store.memory_undo import UndoLog
@@ -25,5 +26,6 @@ class MemoryStore(TableStore):
             slots=MemorySlots(undo),
             spend=MemorySpend(undo),
             state=MemoryEngineState(undo),
+            client_keys=MemoryClientKeys(undo),
         )
         super().__init__(undo, tables)

@@ -185,6 +185,18 @@ VERSION_8: Final[Migration] = (
 # Conversations that cost least to finish continue first: each pays for its context again.
 VERSION_9: Final[Migration] = ("ALTER TABLE units ADD COLUMN resume_cost INTEGER NOT NULL DEFAULT 0",)
 
+# A revoked key stays, so that its name can be given again and its digest is never accepted.
+VERSION_10: Final[Migration] = (
+    """CREATE TABLE client_keys (
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        revoked_at REAL,
+        body BLOB NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX client_keys_by_name ON client_keys (name) WHERE revoked_at IS NULL",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_1,
     VERSION_2,
@@ -195,6 +207,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     VERSION_7,
     VERSION_8,
     VERSION_9,
+    VERSION_10,
 )
 
 

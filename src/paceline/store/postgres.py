@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from paceline.store.postgres_campaigns import PostgresCampaigns
+from paceline.store.postgres_client_keys import PostgresClientKeys
 from paceline.store.postgres_connection import ANSWER_SECONDS
 from paceline.store.postgres_control import PostgresUnitControl
 from paceline.store.postgres_database import PostgresDatabase
@@ -47,6 +48,7 @@ class PostgresStore(TableStore):
             slots=PostgresSlots(database),
             spend=PostgresSpend(database),
             state=PostgresEngineState(database),
+            client_keys=PostgresClientKeys(database),
             changes=PostgresNotifications(database.address, database.place),
         )
         super().__init__(database, tables)

@@ -169,10 +169,23 @@ VERSION_2: Final = (
 # Conversations that cost least to finish continue first: each pays for its context again.
 VERSION_3: Final = ("ALTER TABLE units ADD COLUMN resume_cost BIGINT NOT NULL DEFAULT 0",)
 
+# A revoked key stays, so that its name can be given again and its digest is never accepted.
+VERSION_4: Final = (
+    """CREATE TABLE client_keys (
+        number BIGINT PRIMARY KEY,
+        name TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        revoked_at DOUBLE PRECISION,
+        body TEXT NOT NULL
+    )""",
+    "CREATE UNIQUE INDEX client_keys_by_name ON client_keys (name) WHERE revoked_at IS NULL",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     Migration(VERSION_1, is_additive=False),
     Migration(VERSION_2, is_additive=True),
     Migration(VERSION_3, is_additive=True),
+    Migration(VERSION_4, is_additive=True),
 )
 
 OLDEST_SERVER: Final = 130000

@@ -14,6 +14,7 @@ from typing import Final
 
 from paceline.store.migrations import MIGRATIONS, Migration
 from paceline.store.sqlite_campaigns import SqliteCampaigns
+from paceline.store.sqlite_client_keys import SqliteClientKeys
 from paceline.store.sqlite_control import SqliteUnitControl
 from paceline.store.sqlite_file import MigrationGuard, SqliteFile
 from paceline.store.sqlite_records import SqliteEngineState, SqliteEvents, SqliteSlots, SqliteSpend
@@ -46,5 +47,6 @@ class SqliteStore(TableStore):
             slots=SqliteSlots(file),
             spend=SqliteSpend(file),
             state=SqliteEngineState(file),
+            client_keys=SqliteClientKeys(file),
         )
         super().__init__(file, tables)

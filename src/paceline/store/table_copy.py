@@ -105,6 +105,15 @@ TABLES: Final = (
         ),
         is_small=True,
     ),
+    CopiedTable(
+        "client_keys",
+        (
+            *_columns("integer", "number"),
+            *_columns("text", "name", "digest"),
+            *_columns("real", "revoked_at"),
+            *_columns("document", "body"),
+        ),
+    ),
     STATES,
 )
 NOT_COPIED: Final = frozenset({"leader", "arrivals", "last_event", "paceline", "sqlite_sequence"})

@@ -11,6 +11,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.events import Event
+from paceline.store.client_keys import ClientKey, HashedKey
 from paceline.store.interface import (
     Added,
     Campaign,
@@ -110,6 +111,12 @@ class SpendTable(Protocol):
     def read(self, since: str, key: str | None) -> list[SpendRow]: ...
 
 
+class ClientKeyTable(Protocol):
+    def create(self, key: ClientKey, digest: str) -> None: ...
+    def revoke(self, name: str, *, now: float) -> ClientKey: ...
+    def all(self) -> list[HashedKey]: ...
+
+
 class StateTable(Protocol):
     def save(self, key: str, value: bytes) -> None: ...
     def load(self, key: str) -> bytes | None: ...
@@ -147,6 +154,7 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     slots: ExternalSlotTable
     spend: SpendTable
     state: StateTable
+    client_keys: ClientKeyTable
     changes: ChangeSource = NoChangeSource()
 
 
@@ -164,6 +172,7 @@ class TableStore:
         self._slots = tables.slots
         self._spend = tables.spend
         self._state = tables.state
+        self._client_keys = tables.client_keys
         self._changes = tables.changes
         self._ending = ExitStack()
         self._ending.callback(transactions.close)
@@ -322,6 +331,15 @@ class TableStore:
 
     def slot(self, slot_id: str) -> StoredSlot | None:
         return self._slots.find(slot_id)
+
+    def client_keys(self) -> list[HashedKey]:
+        return self._client_keys.all()
+
+    def create_client_key(self, key: ClientKey, digest: str) -> None:
+        self._client_keys.create(key, digest)
+
+    def revoke_client_key(self, name: str, *, now: float) -> ClientKey:
+        return self._client_keys.revoke(name, now=now)
 
     def save_state(self, key: str, value: bytes) -> None:
         self._state.save(key, value)

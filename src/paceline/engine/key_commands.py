@@ -1,0 +1,191 @@
+"""Creating and revoking the keys of clients: what is checked and stored, and the commands that a running engine reads.
+
+CLI and API both call these functions, so they refuse the same input with the same message. A key is stored in one
+transaction with its event and with the limits of its scope `key:NAME`.
+Never here: who presents a key (`paceline.gateway.client_keys`).
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Final, get_args
+
+import msgspec
+
+from paceline.config_files.documents import did_you_mean
+from paceline.core.values.rates import Rate, check_rate
+from paceline.core.values.scopes import KEY, canonical_model
+from paceline.core.values.validation import check_limit, check_weight
+from paceline.engine import command_log
+from paceline.engine.authorship import signature
+from paceline.errors import InvalidInput, UnknownName
+from paceline.events import Event
+from paceline.settings import Settings
+from paceline.store import ClientKey, HashedKey, KeyBudget, Store
+from paceline.store.client_keys import BudgetPeriod
+
+KEY_PREFIX: Final = "pk-paceline-"
+RANDOM_BYTES: Final = 32
+"""Random bytes of a key: 256 bits, which nobody can guess, so that a plain SHA-256 of it tells nothing."""
+LARGEST_BUDGET: Final = 1_000_000_000.0
+"""Dollars. A larger number is a mistake."""
+MOST_MODELS: Final = 1000
+"""Models that one key may name: more than any provider has."""
+HIGHEST_PRIORITY: Final = 9999
+"""As `x-paceline-priority` allows."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_BUDGET: Final = re.compile(r"\$\s*([0-9]{1,10}(?:\.[0-9]{1,2})?)(?:/(day|month))?")
+_MODEL: Final = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~/*?-]{0,199}")
+
+
+class KeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key as a person asks for it. Fields are named as in `paceline keys create`."""
+
+    name: str
+    pool: str | None = None
+    models: tuple[str, ...] = ()
+    rpm: int | None = None
+    tpm: int | None = None
+    parallel: int | None = None
+    priority_max: int = 0
+    weight: float = 1.0
+    budget: str | None = None
+
+
+class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key, and its text, which is known only here."""
+
+    record: ClientKey
+    text: str
+
+
+def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: float) -> CreatedKey:
+    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken."""
+    record = checked_key(settings, request, now=now)
+    text = KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    fields = {**key_fields(record), **signature()}
+    with store.together():
+        store.create_client_key(record, digest_of_key(text.encode()))
+        store.append_events([Event("key.created", now, scope_of_key(record.name), None, fields)])
+        _send_limits(store, record.name, record.parallel, Rate(rpm=record.rpm, tpm=record.tpm), now)
+    return CreatedKey(record=record, text=text)
+
+
+def revoke_key(store: Store, name: str, *, now: float) -> ClientKey:
+    """Let no gateway accept the key any more. Raise `UnknownName` if there is none of that name."""
+    with store.together():
+        present = [each.key.name for each in present_keys(store.client_keys())]
+        if name not in present:
+            hint = did_you_mean(name, present) or "; `paceline keys list` lists them"
+            raise UnknownName(f"there is no key {name!r:.80}{hint}")
+        record = store.revoke_client_key(name, now=now)
+        store.append_events([Event("key.revoked", now, scope_of_key(name), None, {"name": name, **signature()})])
+        _send_limits(store, name, None, Rate(), now)
+    return record
+
+
+def present_keys(keys: Iterable[HashedKey]) -> list[HashedKey]:
+    """Return the keys that are not revoked."""
+    return [each for each in keys if each.key.revoked_at is None]
+
+
+def digest_of_key(text: bytes) -> str:
+    """Return the SHA-256 of a key. It needs no salt: the text is random and long."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def scope_of_key(name: str) -> str:
+    """Return the scope in which the calls of a key are counted."""
+    return f"{KEY}{name}"
+
+
+def key_fields(record: ClientKey) -> dict[str, object]:
+    """Return what a key allows, by the names that people see."""
+    return {
+        "name": record.name,
+        "pool": record.pool,
+        "models": list(record.models),
+        "rpm": record.rpm,
+        "tpm": record.tpm,
+        "parallel": record.parallel,
+        "priority_max": record.priority_max,
+        "weight": record.weight,
+        "budget": None if record.budget is None else record.budget.text,
+    }
+
+
+def _send_limits(store: Store, name: str, parallel: int | None, rate: Rate, now: float) -> None:
+    """Let engines give the scope of the key its limit and its rate, or forget those of an earlier key of that name."""
+    scope = scope_of_key(name)
+    if parallel is None:
+        command_log.send(store, "reset", now=now, scope=scope)
+    else:
+        command_log.send(store, "limit", now=now, scope=scope, limit=parallel)
+    command_log.send(store, "rate", now=now, scope=scope, rpm=rate.rpm, tpm=rate.tpm)
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> ClientKey:
+    """Return the key that was asked for. Raise `InvalidInput` with the value that is wrong."""
+    if not _NAME.fullmatch(request.name):
+        raise InvalidInput(
+            f"{request.name!r:.80} cannot name a key: use 1 to 63 letters, digits and . _ -, and begin with a letter "
+            "or digit"
+        )
+    rate = check_rate(Rate(rpm=request.rpm, tpm=request.tpm), "the key")
+    return ClientKey(
+        name=request.name,
+        pool=_checked_pool(settings, request.pool),
+        models=_checked_models(request.models),
+        rpm=rate.rpm,
+        tpm=rate.tpm,
+        parallel=check_limit(request.parallel, "parallel"),
+        priority_max=_checked_priority(request.priority_max),
+        weight=check_weight(request.weight),
+        budget=None if request.budget is None else parse_budget(request.budget),
+        created_at=now,
+    )
+
+
+def parse_budget(text: str) -> KeyBudget:
+    """Return the budget that a person wrote, such as `$50/month`, `$5/day` or `$100`."""
+    found = _BUDGET.fullmatch(text.strip().replace(",", ""))
+    dollars = 0.0 if found is None else float(found[1])
+    if found is None or not 0 < dollars <= LARGEST_BUDGET:
+        raise InvalidInput(
+            f'budget {text!r:.80} must be dollars above 0 per day, per month or in all: "$5/day", "$50/month" or "$100"'
+        )
+    periods: tuple[BudgetPeriod, ...] = get_args(BudgetPeriod)
+    return KeyBudget(dollars, next((each for each in periods if each == found[2]), "total"))
+
+
+def gateway_addresses(settings: Settings) -> list[str]:
+    """Return the names that a path of the gateway may begin with."""
+    return sorted(account.name for account in settings.accounts.values() if account.kind != "subscription")
+
+
+def _checked_pool(settings: Settings, pool: str | None) -> str | None:
+    known = gateway_addresses(settings)
+    if pool is None or pool in known:
+        return pool
+    listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"
+    hint = did_you_mean(pool, known)
+    raise InvalidInput(f"the gateway has no account or pool {pool!r:.80}{hint}; it has: {listed}")
+
+
+def _checked_models(models: Sequence[str]) -> tuple[str, ...]:
+    if len(models) > MOST_MODELS:
+        raise InvalidInput(f"a key may name {MOST_MODELS} models at most; got {len(models)}: use a pattern (opus-*)")
+    for model in models:
+        if not _MODEL.fullmatch(model):
+            raise InvalidInput(f"{model!r:.80} is not the name of a model, or a pattern such as opus-*")
+    return tuple(dict.fromkeys(canonical_model(model) for model in models))
+
+
+def _checked_priority(priority: int) -> int:
+    if type(priority) is not int or not -HIGHEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise InvalidInput(f"priority_max must be a whole number from -9999 to 9999; got {priority!r:.80}")
+    return priority
