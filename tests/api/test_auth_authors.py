@@ -46,6 +46,8 @@ CHANGES: list[tuple[str, str, str, Any]] = [
     ("PUT", COOLDOWN, "/concurrency/cooldown/umans", {"cooldownMs": 300}),
     ("POST", "/concurrency/restore/{provider_id:str}", "/concurrency/restore/umans", None),
     ("DELETE", LIMIT, "/concurrency/limits/umans", None),
+    ("POST", "/v1/keys", "/v1/keys", {"name": "team"}),
+    ("DELETE", "/v1/keys/{name:str}", "/v1/keys/team", None),
     ("POST", f"{CAMPAIGN}/cancel", "/v1/campaigns/docs/cancel", None),
     ("POST", f"{CAMPAIGN}/retry", "/v1/campaigns/docs/retry", None),
     ("DELETE", CAMPAIGN, "/v1/campaigns/checked", None),

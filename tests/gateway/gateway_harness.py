@@ -11,7 +11,7 @@ import uvicorn
 
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
-from paceline.gateway import Gateway, RequestAccess, Spending, Timeouts, make_server_protocol
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, Spending, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings
 
@@ -58,6 +58,7 @@ class GatewayHarness:
         is_session_key: Callable[[str, bytes], bool] | None = None,
         most_connections: int = 1000,
         spending: Spending | None = None,
+        keys: ClientKeys | None = None,
     ) -> None:
         self.accounts = accounts
         self.clock = clock or SystemClock()
@@ -70,6 +71,7 @@ class GatewayHarness:
         self._is_session_key = is_session_key
         self._most_connections = most_connections
         self._spending = spending
+        self._keys = keys or ClientKeys()
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
@@ -87,6 +89,7 @@ class GatewayHarness:
             timeouts=self._timeouts,
             spending=self._spending,
         )
+        self.gateway.access.keys = self._keys
         config = uvicorn.Config(
             application,
             http=make_server_protocol(self.gateway, most_connections=self._most_connections),

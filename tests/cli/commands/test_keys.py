@@ -1,0 +1,54 @@
+"""`keys`: created once, listed without their text, revoked."""
+
+from tests.cli.conftest import Workspace
+
+SETTINGS = """
+[accounts.work]
+provider = "openai"
+kind = "metered"
+key_env = "WORK_KEY"
+"""
+
+
+def test_a_key_is_printed_once_listed_without_its_text_and_revoked(workspace: Workspace) -> None:
+    (workspace.folder / "paceline.toml").write_text(SETTINGS)
+
+    text = workspace.run("keys", "create", "team", "--pool", "work", "--models", "gpt-5, opus-*").stdout.strip()
+    other = workspace.run_json("keys", "create", "b", "--parallel", "2", "--rpm", "60", "--budget", "$5/day")
+    listed = workspace.run("keys", "list").stdout
+    entries = workspace.run_json("keys", "list")["keys"]
+    revoked = workspace.run("keys", "revoke", "team").stdout
+
+    assert text.startswith("pk-paceline-")
+    assert other["key"].startswith("pk-paceline-")
+    assert not any(secret in listed for secret in (text, other["key"]))
+    assert [(each["name"], each["pool"], each["models"]) for each in entries] == [
+        ("team", "work", ["gpt-5", "opus-*"]),
+        ("b", None, []),
+    ]
+    assert {name: other[name] for name in ("name", "parallel", "rpm", "weight", "budget")} == {
+        "name": "b",
+        "parallel": 2,
+        "rpm": 60,
+        "weight": 1.0,
+        "budget": "$5/day",
+    }
+    assert revoked == "revoked team: no gateway accepts it from now on; calls that run finish\n"
+    assert [each["name"] for each in workspace.run_json("keys", "list")["keys"]] == ["b"]
+    assert text not in (workspace.home / "paceline.db").read_bytes().decode("latin-1")
+
+
+def test_the_limit_of_a_key_is_seen_in_limits_without_a_daemon(workspace: Workspace) -> None:
+    workspace.run("keys", "create", "team", "--parallel", "3")
+
+    assert "key:team" in workspace.run("limits").stdout
+
+
+def test_wrong_use_names_the_value_and_the_fix(workspace: Workspace) -> None:
+    (workspace.folder / "paceline.toml").write_text(SETTINGS)
+    workspace.run("keys", "create", "team")
+
+    assert "there is a key 'team' already" in workspace.run("keys", "create", "team", code=2).stderr
+    assert "it has: work" in workspace.run("keys", "create", "b", "--pool", "wrok", code=2).stderr
+    assert "there is no key 'taem'" in workspace.run("keys", "revoke", "taem", code=2).stderr
+    assert [each["name"] for each in workspace.run_json("keys", "list")["keys"]] == ["team"]

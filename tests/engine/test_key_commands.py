@@ -1,0 +1,136 @@
+"""Creating and revoking keys: what is checked, and what is stored together."""
+
+from pathlib import Path
+
+import pytest
+
+from paceline.core import Governor
+from paceline.core.values.rates import Rate
+from paceline.engine.command_log import CommandReader, carry_out
+from paceline.engine.key_commands import KeyRequest, create_key, digest_of_key, parse_budget, revoke_key
+from paceline.errors import IllegalStep, InvalidInput, UnknownName
+from paceline.settings import AccountSettings, Settings
+from paceline.store import ClientKey, HashedKey, KeyBudget, MemoryStore
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    work = AccountSettings(name="work", provider="openai", kind="metered", key_env="WORK_KEY")
+    own = AccountSettings(name="max-1", provider="anthropic", kind="subscription")
+    return Settings(home=tmp_path, store_url="sqlite://", accounts={"work": work, "max-1": own})
+
+
+def test_a_key_is_stored_hashed_with_its_event_and_its_limits(settings: Settings) -> None:
+    store = MemoryStore()
+    request = KeyRequest(
+        name="team",
+        pool="work",
+        models=("claude-opus-4-6-20260105", "gpt-*"),
+        rpm=60,
+        parallel=4,
+        weight=2,
+        budget="$1,000.50/month",
+    )
+
+    created = create_key(store, settings, request, now=NOW)
+
+    record = ClientKey(
+        name="team",
+        pool="work",
+        models=("opus-4-6", "gpt-*"),
+        rpm=60,
+        parallel=4,
+        weight=2.0,
+        budget=KeyBudget(1000.5, "month"),
+        created_at=NOW,
+    )
+    assert created.record == record
+    assert created.text.startswith("pk-paceline-")
+    assert len(created.text) == len("pk-paceline-") + 43
+    assert store.client_keys() == [HashedKey(record, digest_of_key(created.text.encode()))]
+    events = [each.event for each in store.events()]
+    assert [(each.name, each.scope) for each in events] == [
+        ("key.created", "key:team"),
+        ("control.limit", "key:team"),
+        ("control.rate", "key:team"),
+    ]
+    assert created.text not in repr(events)
+
+
+def test_the_limits_of_a_key_reach_a_running_engine_and_end_with_the_key(settings: Settings) -> None:
+    store, governor = MemoryStore(), Governor(now=NOW)
+    create_key(store, settings, KeyRequest(name="team", parallel=4, rpm=60), now=NOW)
+    reader = CommandReader(store)
+    assert carry_out(governor, reader.read(), NOW) == []
+    reader.done()
+    limit, rates = governor.get_limit("key:team"), governor.snapshot().rates
+
+    revoke_key(store, "team", now=NOW + 1)
+    assert carry_out(governor, reader.read(), NOW + 1) == []
+
+    assert (limit, rates) == (4, {"key:team": Rate(rpm=60)})
+    assert (governor.get_limit("key:team"), governor.snapshot().rates) == (None, {})
+
+
+def test_two_keys_cannot_have_one_name(settings: Settings) -> None:
+    store = MemoryStore()
+    create_key(store, settings, KeyRequest(name="team"), now=NOW)
+    before = store.append_events([])
+
+    with pytest.raises(IllegalStep, match="there is a key 'team' already; choose another name, or revoke it first"):
+        create_key(store, settings, KeyRequest(name="team", parallel=3), now=NOW)
+
+    assert (store.append_events([]), len(store.client_keys())) == (before, 1)
+
+
+def test_a_key_that_is_not_there_is_not_revoked(settings: Settings) -> None:
+    store = MemoryStore()
+    create_key(store, settings, KeyRequest(name="team"), now=NOW)
+    with pytest.raises(UnknownName, match="there is no key 'taem'; did you mean"):
+        revoke_key(store, "taem", now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (KeyRequest(name=""), "cannot name a key"),
+        (KeyRequest(name="a/b"), "'a/b' cannot name a key"),
+        (KeyRequest(name="a" * 64), "cannot name a key"),
+        (KeyRequest(name="a", pool="wrok"), "no account or pool 'wrok'.*it has: work$"),
+        (KeyRequest(name="a", pool="max-1"), "no account or pool 'max-1'.*it has: work$"),
+        (KeyRequest(name="a", models=("",)), "'' is not the name of a model"),
+        (KeyRequest(name="a", models=("x y",)), "'x y' is not the name of a model"),
+        (KeyRequest(name="a", models=("m",) * 1001), "1000 models at most"),
+        (KeyRequest(name="a", rpm=0), "rpm must be a whole number >= 1"),
+        (KeyRequest(name="a", tpm=-1), "tpm must be a whole number >= 1"),
+        (KeyRequest(name="a", parallel=0), "parallel must be a whole number >= 1"),
+        (KeyRequest(name="a", weight=0.0), "weight must be a number from 0.001"),
+        (KeyRequest(name="a", priority_max=10_000), "priority_max must be a whole number from -9999 to 9999"),
+        (
+            KeyRequest(name="a", budget="50"),
+            'budget .50. must be dollars above 0 per day, per month or in all: "\\$5/day',
+        ),
+        (KeyRequest(name="a", budget="$0"), "budget .\\$0. must be dollars above 0"),
+        (KeyRequest(name="a", budget="$5/week"), "budget .\\$5/week. must be"),
+    ],
+)
+def test_a_wrong_value_is_named_and_changes_nothing(settings: Settings, request_: KeyRequest, message: str) -> None:
+    store = MemoryStore()
+    with pytest.raises(InvalidInput, match=message):
+        create_key(store, settings, request_, now=NOW)
+    assert (store.client_keys(), store.events()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("$50/month", KeyBudget(50.0, "month")),
+        (" $5.5/day ", KeyBudget(5.5, "day")),
+        ("$100", KeyBudget(100.0, "total")),
+    ],
+)
+def test_a_budget_is_read_as_people_write_it_and_written_back(text: str, budget: KeyBudget) -> None:
+    assert parse_budget(text) == budget
+    assert parse_budget(budget.text) == budget

@@ -1,0 +1,454 @@
+"""Keys of clients at the gateway: what lets a request in, what a key allows, and how keys share the queue."""
+
+import asyncio
+import json
+from collections import Counter, deque
+from typing import Any
+
+import anthropic
+import msgspec
+import openai
+import pytest
+from anthropic import AsyncAnthropic
+from google import genai
+from google.genai import types as genai_types
+from openai import AsyncOpenAI
+from tests.gateway.gateway_harness import KEY, GatewayHarness, account, run_loop, until
+from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
+
+from paceline import Limiter
+from paceline.engine.key_commands import digest_of_key
+from paceline.gateway import ClientKeys
+from paceline.gateway.client_keys import MOST_PARTS
+from paceline.store import ClientKey, KeyBudget, MemoryStore
+from paceline.testing import FakeProvider, VirtualClock
+
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
+
+START = 1_800_000_000.0
+TEAM = "pk-paceline-team-secret"
+
+
+class Keys:
+    """A store of keys whose changes a gateway notices at once."""
+
+    def __init__(self, *records: ClientKey) -> None:
+        self.store = MemoryStore()
+        self.seconds = 0.0
+        for record in records:
+            self.add(record)
+        self.known = ClientKeys(self.store.client_keys, now=self._later)
+
+    def add(self, record: ClientKey) -> None:
+        self.store.create_client_key(record, digest_of_key(text_of(record.name).encode()))
+
+    def revoke(self, name: str) -> None:
+        self.store.revoke_client_key(name, now=START)
+
+    def _later(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+def text_of(name: str) -> str:
+    return f"pk-paceline-{name}-secret"
+
+
+def harness_with(keys: Keys, upstream: str, **options: Any) -> GatewayHarness:
+    return GatewayHarness(account(upstream), account(upstream, "gpt", "openai"), keys=keys.known, **options)
+
+
+async def asked(keys: Keys, request: bytes) -> tuple[Message, list[Message]]:
+    """Return the response to one request, and what the upstream saw."""
+    seen: list[Message] = []
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        harness_with(keys, upstream.url) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(request)
+        got = await client.read_message()
+        assert harness.in_flight == 0
+    return got, seen
+
+
+def waiting(limiter: Limiter) -> int:
+    return next((each.queued for each in limiter.statuses() if each.scope == "runs"), 0)
+
+
+def error_of(message: Message) -> tuple[int, str]:
+    return message.status, json.loads(message.body)["error"]["message"]
+
+
+# -- what lets a request in ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"x-api-key: %b",
+        b"Authorization: Bearer %b",
+        b"x-goog-api-key: %b",
+        b"api-key: %b",
+        b"x-paceline-token: %b\r\nx-api-key: sk-own",
+    ],
+)
+async def test_a_key_is_accepted_in_every_position_and_never_sent_upstream(key: bytes) -> None:
+    got, (seen,) = await asked(Keys(ClientKey(name="team")), post(key=key % TEAM.encode()))
+
+    assert got.status == 200
+    assert TEAM.encode() not in repr(seen.headers).encode() + seen.first_line
+    assert seen.all(b"x-api-key") == [b"sk-own" if b"sk-own" in key else KEY.encode()]
+
+
+async def test_a_key_is_accepted_in_the_query() -> None:
+    path = b"/gateway/work/v1/messages?key=" + TEAM.encode()
+
+    got, (seen,) = await asked(Keys(ClientKey(name="team")), post(path=path, key=b""))
+
+    assert (got.status, seen.first_line) == (200, b"POST /v1/messages HTTP/1.1")
+
+
+async def test_a_key_that_was_made_a_moment_ago_is_accepted_and_an_unknown_one_is_not() -> None:
+    keys = Keys()
+    keys.known.find(TEAM.encode())
+    unknown, _ = await asked(keys, post(key=b"x-api-key: " + TEAM.encode()))
+    keys.add(ClientKey(name="team"))
+    known, _ = await asked(keys, post(key=b"x-api-key: " + TEAM.encode()))
+
+    assert (unknown.status, known.status) == (401, 200)
+
+
+async def test_a_key_may_use_its_own_address_only() -> None:
+    keys = Keys(ClientKey(name="team", pool="gpt"))
+    got, seen = await asked(keys, post(key=b"x-api-key: " + TEAM.encode()))
+    fits, _ = await asked(keys, post(key=b"x-api-key: " + TEAM.encode(), path=b"/gateway/gpt/v1/chat/completions"))
+
+    assert error_of(got) == (403, "the key team may use /gateway/gpt/ only")
+    assert (seen, fits.status) == ([], 200)
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b'{"model": "claude-opus-4-6-20260105"}', b'{"model": "gpt-5-mini"}'])
+async def test_allowed_models_are_compared_by_their_canonical_names_and_by_patterns(body: bytes) -> None:
+    keys = Keys(ClientKey(name="team", models=("opus-4-6", "gpt-5*")))
+
+    got, _ = await asked(keys, post(body, key=b"x-api-key: " + TEAM.encode()))
+
+    assert got.status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"model": "sonnet-4-5"}', "the key team does not allow the model 'sonnet-4-5'; it allows: opus-4-6"),
+        (b"{}", "the key team does not allow a call without a model; it allows: opus-4-6"),
+        (
+            b'{"model": "opus-4-6", "max_tokens": 1, "model": "opus-4-7"}',
+            "the key team does not allow the model 'opus-4-7'; it allows: opus-4-6",
+        ),
+    ],
+)
+async def test_a_model_that_is_not_allowed_is_refused_with_those_that_are(body: bytes, message: str) -> None:
+    got, seen = await asked(
+        Keys(ClientKey(name="team", models=("opus-4-6",))), post(body, key=b"x-api-key: " + TEAM.encode())
+    )
+
+    assert json.loads(got.body) == {"type": "error", "error": {"type": "permission_error", "message": message}}
+    assert (got.status, seen, got.header(b"x-should-retry")) == (403, [], b"false")
+
+
+async def test_a_key_with_models_cannot_bypass_them_with_a_batch() -> None:
+    keys = Keys(ClientKey(name="team", models=("opus-4-6",)))
+    key = b"x-api-key: " + TEAM.encode()
+    batch, seen = await asked(keys, post(b"{}", key=key, path=b"/gateway/work/v1/messages/batches"))
+    count, _ = await asked(keys, post(b"{}", key=key, path=b"/gateway/work/v1/messages/count_tokens"))
+
+    assert error_of(batch)[0] == 403
+    assert (seen, count.status) == ([], 200)
+
+
+async def test_each_sdk_raises_its_own_error_for_a_model_that_is_not_allowed() -> None:
+    keys = Keys(ClientKey(name="team", models=("haiku-4-5",)))
+    async with (
+        FakeProvider() as provider,
+        GatewayHarness(
+            account(provider.url, "claude"),
+            account(provider.url, "gpt", "openai"),
+            account(provider.url, "gem", "google"),
+            keys=keys.known,
+        ) as harness,
+    ):
+        url = f"{harness.url}/gateway"
+        hello: Any = [{"role": "user", "content": "hi"}]
+        async with (
+            AsyncAnthropic(api_key=TEAM, base_url=f"{url}/claude") as claude,
+            AsyncOpenAI(api_key=TEAM, base_url=f"{url}/gpt/v1") as gpt,
+        ):
+            answer = await claude.messages.create(model="claude-haiku-4-5", max_tokens=5, messages=hello)
+            with pytest.raises(anthropic.PermissionDeniedError, match="it allows: haiku-4-5"):
+                await claude.messages.create(model="claude-opus-4-6", max_tokens=5, messages=hello)
+            with pytest.raises(openai.PermissionDeniedError, match="it allows: haiku-4-5"):
+                await gpt.chat.completions.create(model="gpt-5", messages=hello)
+        google = genai.Client(api_key=TEAM, http_options=genai_types.HttpOptions(base_url=f"{url}/gem"))
+        with pytest.raises(genai.errors.ClientError, match=r"403 PERMISSION_DENIED.*it allows: haiku-4-5"):
+            await google.aio.models.generate_content(model="gemini-2.5-pro", contents="hi")
+        await google.aio.aclose()
+        google.close()
+
+        assert answer.content
+        assert [record.status for record in provider.requests] == [200]
+
+
+# -- revoked ---------------------------------------------------------------------------------------
+
+
+async def test_a_stream_of_a_revoked_key_finishes_and_the_next_call_is_refused() -> None:
+    keys, rest = Keys(ClientKey(name="team")), asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst")
+        await rest.wait()
+        wire.send(b" last")
+
+    async with RawUpstream(handle) as upstream, harness_with(keys, upstream.url) as harness:
+        async with await connect(harness.port) as client:
+            client.send(post(key=b"x-api-key: " + TEAM.encode()))
+            await until(lambda: harness.in_flight == 1)
+            keys.revoke("team")
+            rest.set()
+            whole = await client.read_message()
+        async with await connect(harness.port) as client:
+            client.send(post(key=b"x-api-key: " + TEAM.encode()))
+            refused = await client.read_message()
+
+    assert (whole.status, whole.body) == (200, b"first last")
+    assert error_of(refused) == (401, "the key team was revoked; ask for a new one")
+
+
+async def test_a_waiting_call_of_a_revoked_key_is_refused_when_its_turn_comes() -> None:
+    keys, limiter, seen = Keys(ClientKey(name="team")), Limiter(limits={"anthropic": 1}), list[Message]()
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        harness_with(keys, upstream.url, limiter=limiter) as harness,
+        await connect(harness.port) as client,
+    ):
+        held = await limiter.acquire("anthropic")
+        client.send(post(key=b"x-api-key: " + TEAM.encode()))
+        await until(lambda: waiting(limiter) == 1)
+        keys.revoke("team")
+        held.release()
+        got = await client.read_message()
+
+        assert error_of(got) == (401, "the key team was revoked; ask for a new one")
+        assert (seen, harness.in_flight) == ([], 0)
+
+
+# -- budgets ---------------------------------------------------------------------------------------
+
+
+class Spent:
+    """A stand-in for what keys have spent."""
+
+    def __init__(self, dollars: float) -> None:
+        self.dollars = dollars
+        self.asked: list[tuple[str, str]] = []
+
+    def spent_by(self, key: str, since: str) -> float:
+        self.asked.append((key, since))
+        return self.dollars
+
+
+async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_and_a_stream_finishes() -> None:
+    clock = VirtualClock(START)  # 2027-01-15 08:00 UTC
+    keys, spent, rest = Keys(ClientKey(name="team", budget=KeyBudget(50.0, "month"))), Spent(49.0), asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst")
+        await rest.wait()
+        wire.send(b" last")
+
+    async with RawUpstream(handle) as upstream, harness_with(keys, upstream.url, clock=clock) as harness:
+        harness.gateway.budgets._spending = spent
+        async with await connect(harness.port) as client:
+            client.send(post(key=b"x-api-key: " + TEAM.encode()))
+            await until(lambda: harness.in_flight == 1)
+            spent.dollars = 51.5
+            rest.set()
+            whole = await client.read_message()
+        async with await connect(harness.port) as client:
+            client.send(post(key=b"x-api-key: " + TEAM.encode()))
+            refused = await client.read_message()
+
+    assert (whole.status, whole.body) == (200, b"first last")
+    message = "the budget of the key team, $50/month, is reached ($51.50 spent); it continues at 2027-02-01 00:00 UTC"
+    assert json.loads(refused.body) == {"type": "error", "error": {"type": "billing_error", "message": message}}
+    assert (refused.status, refused.header(b"x-should-retry")) == (402, b"false")
+    assert refused.header(b"retry-after") == b"%d" % (1_801_440_000 - START)
+    assert set(spent.asked) == {("team", "2027-01-01")}
+
+
+async def test_an_sdk_does_not_repeat_a_call_beyond_the_budget() -> None:
+    keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total")))
+    async with FakeProvider() as provider, harness_with(keys, provider.url) as harness:
+        harness.gateway.budgets._spending = Spent(5.0)
+        async with AsyncOpenAI(api_key=TEAM, base_url=f"{harness.url}/gateway/gpt/v1", max_retries=5) as gpt:
+            with pytest.raises(openai.APIStatusError, match=r"\$5, is reached.*with another budget") as told:
+                await gpt.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "hi"}])
+        assert (told.value.status_code, provider.requests) == (402, [])
+
+
+# -- the queue -------------------------------------------------------------------------------------
+
+
+class Bench:
+    """An upstream whose calls end when the test says so, and clients that always have the next call ready."""
+
+    def __init__(self, keys: Keys, limiter: Limiter, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.keys = keys
+        self.limiter = limiter
+        self.open: deque[tuple[str, float, asyncio.Event]] = deque()
+        self.seconds: Counter[str] = Counter()
+
+    async def handle(self, wire: Wire) -> None:
+        while True:
+            request = await wire.read_message()
+            done = asyncio.Event()
+            who = (request.header(b"x-who") or b"").decode()
+            self.open.append((who, self.clock.now(), done))
+            await done.wait()
+            wire.send(ok())
+
+    async def client(self, port: int, name: str, who: str, *headers: bytes) -> None:
+        async with await connect(port) as wire:
+            while True:
+                key = b"x-api-key: " + text_of(name).encode()
+                wire.send(post(b'{"model": "opus-4-6"}', b"x-who: " + who.encode(), *headers, key=key))
+                await wire.read_message()
+
+    async def run(self, turns: int, places: int) -> None:
+        """End the oldest call, a second after the one before, and wait until the next has its place."""
+        for _ in range(turns):
+            await until(lambda: len(self.open) == places)
+            await run_loop(20)  # the clients send again
+            await self.clock.advance(1.0)
+            who, since, done = self.open.popleft()
+            self.seconds[who] += round(self.clock.now() - since)
+            done.set()
+
+
+async def test_two_keys_share_slot_seconds_two_to_one_although_one_sends_ten_times_as_much() -> None:
+    clock = VirtualClock(START)
+    keys = Keys(ClientKey(name="a", weight=2.0), ClientKey(name="b", weight=1.0))
+    limiter = Limiter(clock=clock, limits={"anthropic": 3})
+    bench = Bench(keys, limiter, clock)
+    async with (
+        RawUpstream(bench.handle) as upstream,
+        harness_with(keys, upstream.url, clock=clock, limiter=limiter) as harness,
+        asyncio.TaskGroup() as tasks,
+    ):
+        clients = [tasks.create_task(bench.client(harness.port, "a", "a")) for _ in range(4)]
+        clients += [tasks.create_task(bench.client(harness.port, "b", "b")) for _ in range(40)]
+        await bench.run(150, places=3)
+        for each in clients:
+            each.cancel()
+
+    assert bench.seconds["a"] / bench.seconds["b"] == pytest.approx(2.0, rel=0.04)
+
+
+async def test_fairness_ids_split_what_their_key_gets_and_take_nothing_from_another() -> None:
+    clock = VirtualClock(START)
+    keys = Keys(ClientKey(name="a"), ClientKey(name="b"))
+    limiter = Limiter(clock=clock, limits={"anthropic": 3})
+    bench = Bench(keys, limiter, clock)
+    async with (
+        RawUpstream(bench.handle) as upstream,
+        harness_with(keys, upstream.url, clock=clock, limiter=limiter) as harness,
+        asyncio.TaskGroup() as tasks,
+    ):
+        port = harness.port
+        clients = [tasks.create_task(bench.client(port, "b", "b")) for _ in range(4)]
+        for who, count in (("ann", 3), ("bob", 20)):
+            header = b"x-gateway-fairness-id: " + who.encode()
+            clients += [tasks.create_task(bench.client(port, "a", who, header)) for _ in range(count)]
+        await bench.run(150, places=3)
+        for each in clients:
+            each.cancel()
+
+    used = bench.seconds
+    assert (used["ann"] + used["bob"]) / used["b"] == pytest.approx(1.0, rel=0.06)
+    assert used["ann"] / used["bob"] == pytest.approx(1.0, rel=0.06)
+
+
+async def test_a_fairness_id_is_not_sent_upstream_and_their_number_is_bounded() -> None:
+    keys = Keys(ClientKey(name="team"))
+    _, (seen,) = await asked(keys, post(b"{}", b"X-Gateway-Fairness-Id: ann@x", key=b"x-api-key: " + TEAM.encode()))
+    known = ClientKeys(now=lambda: 0.0)
+    parts = {known.group(ClientKey(name="team"), b"%d" % number).name for number in range(1000)}
+
+    assert seen.header(b"x-gateway-fairness-id") is None
+    assert len(parts) <= MOST_PARTS + 1
+
+
+async def test_a_priority_is_capped_by_the_key_and_orders_only_inside_it() -> None:
+    clock = VirtualClock(START)
+    keys = Keys(ClientKey(name="a", priority_max=5), ClientKey(name="b"))
+    limiter, seen = Limiter(clock=clock, limits={"anthropic": 1}), list[Message]()
+    calls = [("b", b"0"), ("b", b"900"), ("a", b"1"), ("a", b"900"), ("a", b"5")]
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        harness_with(keys, upstream.url, clock=clock, limiter=limiter) as harness,
+    ):
+        held = await limiter.acquire("anthropic")
+        wires = []
+        for number, (name, priority) in enumerate(calls):
+            wire = await connect(harness.port)
+            who, key = b"x-who: %d" % number, b"x-api-key: " + text_of(name).encode()
+            wire.send(post(b'{"model": "opus-4-6"}', who, b"x-paceline-priority: " + priority, key=key))
+            await until(lambda number=number: waiting(limiter) == number + 1)
+            wires.append(wire)
+        held.release()
+        for wire in wires:
+            assert (await wire.read_message()).status == 200
+            wire.close()
+
+    order = [int(each.header(b"x-who") or b"") for each in seen]
+    assert [each for each in order if calls[each][0] == "a"] == [3, 4, 2]
+    assert [each for each in order if calls[each][0] == "b"] == [0, 1]
+
+
+async def test_the_limit_of_a_key_makes_only_its_own_calls_wait() -> None:
+    clock = VirtualClock(START)
+    keys = Keys(ClientKey(name="a", parallel=1), ClientKey(name="b"))
+    limiter = Limiter(clock=clock, limits={"key:a": 1})
+    bench = Bench(keys, limiter, clock)
+    async with (
+        RawUpstream(bench.handle) as upstream,
+        harness_with(keys, upstream.url, clock=clock, limiter=limiter) as harness,
+        asyncio.TaskGroup() as tasks,
+    ):
+        clients = [tasks.create_task(bench.client(harness.port, name, name)) for name in ("a", "a", "a", "b", "b")]
+        await until(lambda: len(bench.open) == 3)
+        await run_loop(50)
+
+        assert sorted(who for who, _, _ in bench.open) == ["a", "b", "b"]
+        assert [(each.scope, each.in_flight, each.queued) for each in limiter.statuses() if ":" in each.scope] == [
+            ("key:a", 1, 2),
+            ("key:b", 2, 0),
+        ]
+        for each in clients:
+            each.cancel()
+
+
+def test_a_revoked_key_is_still_known_by_name() -> None:
+    keys = Keys(ClientKey(name="team"))
+    assert keys.known.find(TEAM.encode()) == ClientKey(name="team")
+    keys.revoke("team")
+    found = keys.known.find(TEAM.encode())
+    assert found == msgspec.structs.replace(ClientKey(name="team"), revoked_at=START)
+    assert keys.known.find(b"sk-something") is None
