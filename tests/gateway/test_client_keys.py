@@ -131,7 +131,15 @@ async def test_a_key_may_use_its_own_address_only() -> None:
 # -- models ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [b'{"model": "claude-opus-4-6-20260105"}', b'{"model": "gpt-5-mini"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "claude-opus-4-6-20260105"}',
+        b'{"model": "gpt-5-mini"}',
+        b'{"model": "opus-4-6", "messages": "%b"}' % (b"x" * 300_000),
+    ],
+    ids=["dated", "pattern", "long"],
+)
 async def test_allowed_models_are_compared_by_their_canonical_names_and_by_patterns(body: bytes) -> None:
     keys = Keys(ClientKey(name="team", models=("opus-4-6", "gpt-5*")))
 
@@ -410,8 +418,8 @@ async def test_a_priority_is_capped_by_the_key_and_orders_only_inside_it() -> No
             wire = await connect(harness.port)
             who, key = b"x-who: %d" % number, b"x-api-key: " + text_of(name).encode()
             wire.send(post(b'{"model": "opus-4-6"}', who, b"x-paceline-priority: " + priority, key=key))
-            await until(lambda number=number: waiting(limiter) == number + 1)
             wires.append(wire)
+            await until(lambda: waiting(limiter) == len(wires))
         held.release()
         for wire in wires:
             assert (await wire.read_message()).status == 200

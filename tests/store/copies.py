@@ -15,7 +15,9 @@ from paceline.events import Event
 from paceline.store import (
     Campaign,
     CheckRound,
+    ClientKey,
     Cost,
+    KeyBudget,
     Lease,
     OutcomeRecord,
     SpendRow,
@@ -57,6 +59,10 @@ def fill(store: Store) -> None:
     store.save_state("governor", b"\x00\xff learnt")
     store.save_state("control_seen", b"17")
     store.add_spend([_spent(ODD_TEXT), _spent("")])
+    for digest in ("d1", "d2"):
+        store.create_client_key(ClientKey(name="team", models=("opus-*",), budget=KeyBudget(5.0, "day")), digest)
+        if digest == "d1":
+            store.revoke_client_key("team", now=5.0)
     store.delete_campaign("gone")
 
 
@@ -105,6 +111,7 @@ def answers(store: Store) -> tuple[object, ...]:
         store.events(after=events[len(events) // 2].id, limit=3),
         store.append_events([]),
         [store.slot(slot.id) for slot in store.slots()],
+        store.client_keys(),
         [store.load_state(key) for key in ("governor", "control_seen", "none")],
     )
 

@@ -27,7 +27,7 @@ from paceline.store.client_keys import BudgetPeriod
 
 KEY_PREFIX: Final = "pk-paceline-"
 RANDOM_BYTES: Final = 32
-"""Random bytes of a key: 256 bits, which nobody can guess, so that a plain SHA-256 of it tells nothing."""
+"""Random bytes of a key: 256 bits, which nobody can guess, so that a plain SHA-256 of them is enough."""
 LARGEST_BUDGET: Final = 1_000_000_000.0
 """Dollars. A larger number is a mistake."""
 MOST_MODELS: Final = 1000
@@ -73,7 +73,7 @@ def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: fl
 
 
 def revoke_key(store: Store, name: str, *, now: float) -> ClientKey:
-    """Let no gateway accept the key any more. Raise `UnknownName` if there is none of that name."""
+    """Let no gateway accept the key any more. Raise `UnknownName` if no key has that name."""
     with store.together():
         present = [each.key.name for each in present_keys(store.client_keys())]
         if name not in present:
@@ -122,7 +122,10 @@ def _send_limits(store: Store, name: str, parallel: int | None, rate: Rate, now:
         command_log.send(store, "reset", now=now, scope=scope)
     else:
         command_log.send(store, "limit", now=now, scope=scope, limit=parallel)
-    command_log.send(store, "rate", now=now, scope=scope, rpm=rate.rpm, tpm=rate.tpm)
+    if rate == Rate():
+        command_log.send(store, "reset_rate", now=now, scope=scope)
+    else:
+        command_log.send(store, "rate", now=now, scope=scope, rpm=rate.rpm, tpm=rate.tpm)
 
 
 # -- checks --------------------------------------------------------------------------------------

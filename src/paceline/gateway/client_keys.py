@@ -105,7 +105,7 @@ class ClientKeys:
 # -- the rules of one key ------------------------------------------------------------------------
 
 
-def check_address(key: ClientKey, name: str) -> None:
+def check_key_address(key: ClientKey, name: str) -> None:
     """Raise `GatewayError` if the key may not use the account or pool of that name."""
     if key.revoked_at is not None:
         raise revoked(key)

@@ -20,6 +20,7 @@ from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
+from paceline.gateway.request_log import CallRecord
 from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.response_signals import ensure_pause
 from paceline.gateway.socket_probes import has_hung_up
@@ -38,7 +39,6 @@ from paceline.protocols import (
     scope_of,
     should_retry,
 )
-from paceline.store import ClientKey
 
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway
@@ -176,10 +176,9 @@ class Exchange:
             self._client.transport.write(CONTINUE)
         account, record = request.route.account, self.record
         self._gateway.accounting.let_in(record, request)
-        self._check_client(request)
+        _check_client(self._gateway, request)
         if request.takes_slot:
             reader = await self._read_request(request)
-            self.request_body.most_waiting = WAITING_BYTES
             model = request.route.model or reader.model
             record.model = kept_model(model)
             is_stream = reader.is_stream or b"streamGenerateContent" in self._head.target
@@ -188,33 +187,12 @@ class Exchange:
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             if request.client is not None:
-                await self._check_model(request.client, request, model)
+                await self._times.elsewhere(_check_model(request, self.request_body, record))
+            self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
             record.scope = canonical_scope(account.scope)
             self._finish(await self._call_upstream(request, None))
-
-    def _check_client(self, request: UpstreamRequest) -> None:
-        """Raise `GatewayError` if the key of the client was revoked, or its budget is reached."""
-        client = request.client
-        if client is not None:
-            self._gateway.access.keys.check_present(client)
-            self._gateway.budgets.check(client)
-            if not request.takes_slot:
-                check_uncounted(client, request.method, request.route.path)
-
-    async def _check_model(self, client: ClientKey, request: UpstreamRequest, model: str | None) -> None:
-        """Raise `GatewayError` unless the key allows the model, and the body names no other behind it."""
-        check_model(client, self.record.scope, model)
-        if not client.models or request.route.model is not None:
-            return
-        body = self.request_body
-        while not body.is_complete:
-            if body.size >= KEPT_BYTES:
-                message = f"the key {client.name} allows some models only, so a body may have {KEPT_BYTES:,} bytes"
-                raise GatewayError(413, "body_too_large", message)
-            await self._times.elsewhere(body.more())
-        check_same_model(client, b"".join(body.pieces), model)
 
     async def _read_request(self, request: UpstreamRequest) -> RequestReader:
         """Read the body until its model is known. A request without a model is counted without one."""
@@ -288,7 +266,7 @@ class Exchange:
         record.waited_seconds = self._times.waited
         try:
             if slot.waited:
-                self._check_client(request)  # much may have happened to its key while it waited
+                _check_client(self._gateway, request)  # much may have happened to its key while it waited
             call = await self._call_upstream(request, slot)
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
@@ -410,3 +388,29 @@ class Exchange:
 
 def _gateway_error(response: OwnResponse) -> GatewayError:
     return GatewayError(response.status, response.code, response.message, retry_after=response.retry_after)
+
+
+def _check_client(gateway: "Gateway", request: UpstreamRequest) -> None:
+    """Raise `GatewayError` if the key of the client was revoked, or its budget is reached."""
+    client = request.client
+    if client is not None:
+        gateway.access.keys.check_present(client)
+        gateway.budgets.check(client)
+        if not request.takes_slot:
+            check_uncounted(client, request.method, request.route.path)
+
+
+async def _check_model(request: UpstreamRequest, body: RequestBody, record: CallRecord) -> None:
+    """Raise `GatewayError` unless the client's key allows the model, and the body names no other behind it."""
+    client = request.client
+    if client is None or not client.models:
+        return
+    check_model(client, record.scope, record.model)
+    if request.route.model is not None:
+        return
+    while not body.is_complete:
+        if body.size >= KEPT_BYTES:
+            message = f"the key {client.name} allows some models only, so a body may have {KEPT_BYTES:,} bytes"
+            raise GatewayError(413, "body_too_large", message)
+        await body.more()
+    check_same_model(client, b"".join(body.pieces), record.model)

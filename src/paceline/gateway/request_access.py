@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import gateway_key
-from paceline.gateway.client_keys import ClientKeys, check_address
+from paceline.gateway.client_keys import ClientKeys, check_key_address
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Route, Routes, account_name, check_session_name
@@ -129,7 +129,7 @@ class RequestAccess:
         login = self._check_token(account_name(path), sorted_headers.ours, presented)
         position = login.position
         if login.client is not None:
-            check_address(login.client, account_name(path))
+            check_key_address(login.client, account_name(path))
         route = self._routes.resolve(path)
         target = route.path + mark + query
         if position is None:

@@ -446,16 +446,10 @@ class Store(Protocol):
         """Return the slot with this id, or None."""
 
     def client_keys(self) -> list[HashedKey]:
-        """Return all keys of clients in the order they were created, also revoked ones.
-
-        One that is damaged is logged and left out.
-        """
+        """Return all keys of clients as they were created, also revoked ones. A damaged one is logged and left out."""
 
     def create_client_key(self, key: ClientKey, digest: str) -> None:
-        """Store a key, and the digest of its text in place of the text.
-
-        Raise `IllegalStep`, and store nothing, if a key that is not revoked has the name.
-        """
+        """Store a key with the digest of its text. Raise `IllegalStep` if one that is not revoked has the name."""
 
     def revoke_client_key(self, name: str, *, now: float) -> ClientKey:
         """Revoke the key of that name, and return it. Raise `UnknownName` if there is none that is not revoked."""
