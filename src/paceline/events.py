@@ -50,6 +50,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "control.limit": ("limit",),
     "control.remove": (),
     "control.rate": ("rpm", "tpm"),
+    "control.reset_rate": (),
     "control.cooldown": ("seconds",),
     "control.reset": (),
     "control.restore": (),
