@@ -25,8 +25,6 @@ Phase = Literal["working", "checking", "delivering"]
 Permissions = Literal["read", "edit", "full"]
 OnDenied = Literal["hold", "done"]
 OnLongPark = Literal["resume", "restart"]
-
-
 WorkspaceKind = Literal["worktree", "copy"]
 Keep = Literal["failed", "all", "none"]
 Delivery = Literal["branch", "patch"]
@@ -465,10 +463,7 @@ class Store(Protocol):
         """Add to the sums of the gateway, in one transaction."""
 
     def spend(self, *, since: str = "", key: str | None = None) -> list[SpendRow]:
-        """Return the sums from that day on, `2026-11-16`, in the order of day, key, account and model.
-
-        `key` chooses one; None means all of them.
-        """
+        """Return the sums (of one key) from that day on, `2026-11-16`, in order of day, key, account and model."""
 
     # the lead
     def lead(self, owner: str, *, until: float, now: float) -> bool:
