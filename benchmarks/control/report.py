@@ -6,7 +6,8 @@ from statistics import mean
 
 import msgspec
 
-from benchmarks.control.run import Figures, Task
+from benchmarks.control.families import UNSEEN
+from benchmarks.control.run import ORACLE, Figures, Task
 
 BARS = {
     "steady": ((95.0, 3.0), (99.5, 0.2)),
@@ -18,7 +19,9 @@ BARS = {
     "everything": ((92.0, 40.0), (98.5, 2.0)),
 }
 """The targets: least useful work in % of the oracle, most 429s per 1,000 runs; blind and informed."""
+OURS = "paceline"
 COLUMNS = (
+    "family",
     "scenario",
     "policy",
     "days",
@@ -57,11 +60,70 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def write_table(cells: list[Cell], path: Path) -> None:
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    for scenario in dict.fromkeys(cell.scenario for cell in cells):
-        for policy, informed in dict.fromkeys((c.policy, c.informed) for c in cells if c.scenario == scenario):
-            lines.append(_row([c for c in cells if (c.scenario, c.policy, c.informed) == (scenario, policy, informed)]))
+    """Write the summary of our policy on every family, the frontier where it misses a target, and all measures."""
+    lines = [*_summary(cells), "", *_frontiers(cells), ""]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines += [_row(days) for days in _grouped(cells).values()]
     path.write_text("\n".join(lines) + "\n")
+
+
+def _grouped(cells: list[Cell]) -> dict[tuple[str, str, str, bool], list[Cell]]:
+    groups: dict[tuple[str, str, str, bool], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.family, cell.scenario, cell.policy, cell.informed), []).append(cell)
+    return groups
+
+
+def family_name(family: str) -> str:
+    return f"{family} (never tuned on)" if family == UNSEEN else family
+
+
+def _summary(cells: list[Cell]) -> list[str]:
+    """Return our useful work and 429s by family and scenario. A number that misses its target is bold."""
+    lines = ["| family | scenario | days | blind | target | informed | target |", "|---|---|---|---|---|---|---|"]
+    groups = _grouped(cells)
+    for family, scenario in dict.fromkeys((cell.family, cell.scenario) for cell in cells):
+        columns: list[str] = []
+        for informed, bar in zip((False, True), BARS[scenario], strict=True):
+            days = groups.get((family, scenario, OURS, informed), [])
+            columns += [_point(days, bar) if days else "", f"{bar[0]:g} / {bar[1]:g}"]
+        count = len({cell.seed for cell in cells if (cell.family, cell.scenario) == (family, scenario)})
+        lines.append(f"| {family_name(family)} | {scenario} | {count} | " + " | ".join(columns) + " |")
+    return lines
+
+
+def _means(days: list[Cell]) -> tuple[float, float]:
+    return 100 * mean(day.share for day in days), mean(day.figures.refused_per_1000 for day in days)
+
+
+def _point(days: list[Cell], bar: tuple[float, float]) -> str:
+    share, refused = _means(days)
+    work = f"{share:.1f}" if share >= bar[0] else f"**{share:.1f}**"
+    return f"{work} / " + (f"{refused:.1f}" if refused <= bar[1] else f"**{refused:.1f}**")
+
+
+def _frontiers(cells: list[Cell]) -> list[str]:
+    """Return the policies that no other one beats in both numbers, wherever ours misses a target."""
+    lines = ["| family | scenario | kind | frontier: work % / 429s per 1,000 runs |", "|---|---|---|---|"]
+    groups = _grouped(cells)
+    for (family, scenario, policy, informed), days in groups.items():
+        share, refused = _means(days)
+        bar = BARS[scenario][informed]
+        if policy != OURS or (share >= bar[0] and refused <= bar[1]):
+            continue
+        points = {
+            name: _means(found)
+            for (its_family, its_scenario, name, its_kind), found in groups.items()
+            if (its_family, its_scenario, its_kind) == (family, scenario, informed) and name != ORACLE
+        }
+        best = {
+            name: point
+            for name, point in points.items()
+            if not any(o[0] >= point[0] and o[1] <= point[1] and o != point for o in points.values())
+        }
+        shown = "; ".join(f"{name} {work:.1f} / {count:,.1f}" for name, (work, count) in best.items())
+        lines.append(f"| {family_name(family)} | {scenario} | {'informed' if informed else 'blind'} | {shown} |")
+    return lines
 
 
 def _row(days: list[Cell]) -> str:
@@ -72,6 +134,7 @@ def _row(days: list[Cell]) -> str:
         for p in (min(figures[0].waits), max(figures[0].waits))
     )
     cells = [
+        family_name(first.family),
         first.scenario,
         name,
         str(len(days)),
@@ -92,18 +155,19 @@ def _median(values: list[float | None]) -> str:
 
 
 def write_plots(cells: list[Cell], folder: Path) -> None:
-    """Draw one plot per scenario: up is more work, left is fewer refusals. The targets are drawn as corners."""
-    for scenario in dict.fromkeys(cell.scenario for cell in cells):
-        (folder / f"{scenario}.svg").write_text(_plot(scenario, [c for c in cells if c.scenario == scenario]))
+    """Draw one plot per family and scenario: up is more work, left is fewer refusals. Corners are targets."""
+    for family, scenario in dict.fromkeys((cell.family, cell.scenario) for cell in cells):
+        same = [cell for cell in cells if (cell.family, cell.scenario) == (family, scenario)]
+        (folder / f"{family}-{scenario}.svg").write_text(_plot(family, scenario, same))
 
 
-def _plot(scenario: str, cells: list[Cell]) -> str:
+def _plot(family: str, scenario: str, cells: list[Cell]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',
         ' font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{LEFT}" y="14" font-size="13">{scenario}: useful work in % of the oracle against',
-        "429s per 1,000 runs</text>",
+        f'<text x="{LEFT}" y="14" font-size="13">{family_name(family)}, {scenario}:',
+        "useful work in % of the oracle against 429s per 1,000 runs</text>",
     ]
     for power in range(-1, 6):
         x = _x(10.0**power)

@@ -1,5 +1,7 @@
 """The simulated days of the control benchmark are repeatable, fair to the oracle and closed to all other policies."""
 
+from pathlib import Path
+
 import pytest
 from benchmarks.control.answers import Refusal, Size
 from benchmarks.control.counts import Census, FlightCount, Leases
@@ -8,7 +10,8 @@ from benchmarks.control.fleet import Campaign, Session
 from benchmarks.control.levels import still
 from benchmarks.control.oracle import Oracle
 from benchmarks.control.published_limits import AdaptiveConnections
-from benchmarks.control.run import ORACLE, POLICIES, Task, simulate
+from benchmarks.control.report import Cell, write_table
+from benchmarks.control.run import ORACLE, POLICIES, Figures, Task, simulate
 from benchmarks.control.scenarios import SCENARIOS, day_of
 
 HALF_AN_HOUR = 1800.0
@@ -127,3 +130,18 @@ def test_adaptive_connections_do_not_grow_while_a_fifth_of_them_is_unused() -> N
         policy.turn_done(session, 10.0, 0.0)
 
     assert policy.limits[OPUS] == 20
+
+
+def test_the_table_marks_the_unseen_family_and_shows_the_frontier_where_a_target_is_missed(tmp_path: Path) -> None:
+    def cell(policy: str, share: float, refused: float) -> Cell:
+        figures = Figures(1.0, refused, 0.0, 10, 1.0, {0: (1.0, 2.0)}, None, None, {})
+        return Cell(UNSEEN, "steady", 1000, policy, False, share, figures)
+
+    cells = [cell("paceline", 0.9, 2.0), cell("AIMD", 0.8, 500.0), cell("inspect_ai", 0.95, 300.0)]
+    write_table(cells, tmp_path / "table.md")
+
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    assert (lines[2], lines[6]) == (
+        "| flights (never tuned on) | steady | 1 | **90.0** / 2.0 | 95 / 3 |  | 99.5 / 0.2 |",
+        "| flights (never tuned on) | steady | blind | paceline 90.0 / 2.0; inspect_ai 95.0 / 300.0 |",
+    )
