@@ -222,9 +222,9 @@ class Landing:
         used = self._used.get(scope, Amount())
         meter.read(window.best_ratio, used)
         measure = self._measure(scope, sessions)
-        left = meter.left(used, measure, reserve)
+        left = meter.left(used, measure, reserve) if measure == "tokens" else None
         if left is None:
-            return None
+            return None  # where no context is known, parking has no known price, and nothing is held back for it
         outlooks = self._outlooks(scope, sessions, measure)
         seconds = math.inf if window.expected_reset is None else max(0.0, window.expected_reset - now)
         return plan_landing(left, seconds, outlooks, self._need(scope, sessions, measure))
