@@ -29,12 +29,17 @@ def row(**fields: object) -> SpendRow:
 def test_a_request_costs_what_its_tokens_cost() -> None:
     spending = Spending(PRICES)
     billed, imputed, unpriced = record(), record(), record("nobody-knows")
+    imputed.is_billed = False
 
-    spending.add(billed, NOON, is_billed=True)
-    spending.add(imputed, NOON, is_billed=False)
-    spending.add(unpriced, NOON, is_billed=True)
+    spending.add(billed, NOON)
+    spending.add(imputed, NOON)
+    spending.add(unpriced, NOON)
 
-    assert [each.cost for each in (billed, imputed, unpriced)] == [Cost(billed=DOLLARS), Cost(imputed=DOLLARS), Cost()]
+    assert [spending.cost_of(each) for each in (billed, imputed, unpriced)] == [
+        Cost(billed=DOLLARS),
+        Cost(imputed=DOLLARS),
+        Cost(),
+    ]
     assert spending.unsaved() == [
         row(requests=2, tokens=TOKENS.plus(TOKENS), billed=DOLLARS, imputed=DOLLARS),
         row(model="nobody-knows", unpriced=1),
@@ -47,8 +52,8 @@ def test_a_day_ends_at_midnight_utc() -> None:
     spending = Spending(PRICES)
     midnight = NOON + 43_200
 
-    spending.add(record(), midnight - 0.001, is_billed=True)
-    spending.add(record(), midnight, is_billed=True)
+    spending.add(record(), midnight - 0.001)
+    spending.add(record(), midnight)
 
     assert spending.unsaved() == [row(billed=DOLLARS), row(day=TOMORROW, billed=DOLLARS)]
     assert (day_of(midnight - 1.0), day_of(midnight)) == (TODAY, TOMORROW)
@@ -61,7 +66,7 @@ def test_sums_are_stored_now_and_then_and_once() -> None:
     spending.use_store(store, NOON)
     stored = []
     for second in (0.0, 1.0, 4.9, 5.0, 6.0):
-        spending.add(record(), NOON, is_billed=True)
+        spending.add(record(), NOON)
         spending.save_if_due(100.0 + second)
         stored.append(sum(each.requests for each in store.spend()))
 
@@ -75,11 +80,11 @@ def test_sums_are_stored_now_and_then_and_once() -> None:
 def test_a_restarted_gateway_knows_what_was_spent_before() -> None:
     before, after, store = Spending(PRICES), Spending(PRICES), MemoryStore()
     before.use_store(store, NOON)
-    before.add(record(), NOON, is_billed=True)
+    before.add(record(), NOON)
     before.save()
 
     after.use_store(store, NOON + 60.0)
-    after.add(record(), NOON + 60.0, is_billed=True)
+    after.add(record(), NOON + 60.0)
 
     assert (after.spent_by("team", TODAY), after.today(NOON).requests) == (2 * DOLLARS, 2)
     after.use_store(store, NOON + 120.0)  # it leads again
@@ -98,7 +103,7 @@ class _Unreachable(MemoryStore):
 def test_what_cannot_be_stored_now_is_stored_later() -> None:
     spending, store = Spending(PRICES), _Unreachable()
     spending.use_store(store, NOON)
-    spending.add(record(), NOON, is_billed=True)
+    spending.add(record(), NOON)
 
     spending.save_if_due(100.0)
     store.is_reachable = True
@@ -112,8 +117,8 @@ def test_what_cannot_be_stored_now_is_stored_later() -> None:
 def test_ten_thousand_model_names_make_a_bounded_number_of_rows() -> None:
     spending = Spending(PRICES)
     for number in range(10_000):
-        spending.add(record(f"model-{number}", tokens=Tokens(input=1)), NOON, is_billed=True)
-    spending.add(record("m"), NOON, is_billed=True)
+        spending.add(record(f"model-{number}", tokens=Tokens(input=1)), NOON)
+    spending.add(record("m"), NOON)
 
     rows = spending.unsaved()
 

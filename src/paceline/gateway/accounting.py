@@ -46,6 +46,7 @@ class Accounting:
         """Note that the request may use its account."""
         record.account = request.route.account.name
         record.key = None if request.client is None else request.client.name
+        record.is_billed = request.route.account.kind == "metered"
         self.log.let_in(record, record.began_at)
 
     def queued(self, record: CallRecord, deferred: Deferred) -> None:
@@ -57,7 +58,7 @@ class Accounting:
         """Count a refusal by a provider, or a wait that ran out."""
         self.log.refusals.add(self._clock.now())
 
-    def used(self, record: CallRecord, request: UpstreamRequest, call: UpstreamCall, request_bytes: int) -> None:
+    def used(self, record: CallRecord, call: UpstreamCall, request_bytes: int) -> None:
         """Count what a call has used: all of a response, or what came before it broke off or its client left."""
         if call.head is None or call.head.status >= FIRST_ERROR:
             return
@@ -66,7 +67,7 @@ class Accounting:
             if used is not None:
                 record.tokens, record.is_estimated = used.tokens, used.is_estimated
                 self._count_tokens(record)
-        self.spending.add(record, self._clock.now(), is_billed=request.route.account.kind == "metered")
+        self.spending.add(record, self._clock.now())
 
     def _count_tokens(self, record: CallRecord) -> None:
         tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope
@@ -164,7 +165,7 @@ class Accounting:
             seconds=round(max(0.0, now - record.began_at), 6) if record.seconds is None else record.seconds,
             status=record.status,
             tokens=record.tokens,
-            cost=record.cost,
+            cost=self.spending.cost_of(record),
         )
 
 

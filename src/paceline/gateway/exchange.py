@@ -318,7 +318,7 @@ class Exchange:
             call.give_up()
             self._call = None
             if slot is not None:
-                self._gateway.accounting.used(self.record, request, call, self.request_body.size)
+                self._gateway.accounting.used(self.record, call, self.request_body.size)
                 if request.client is not None:
                     self._gateway.budgets.note(request.client)
         if error is not None:

@@ -11,13 +11,11 @@ import msgspec
 
 from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
-from paceline.store import Cost
 
 KEPT_REQUESTS = 1000
 """Requests that ended and can still be looked up: minutes of a busy day, and less than a megabyte."""
 LONGEST_MODEL_NAME = 100
 """Characters of a model's name that are kept. Clients choose it; the longest real ones have half of it."""
-UNKNOWN_COST = Cost()
 FIRST_ERROR = 400
 _SECONDS = 60
 
@@ -31,6 +29,8 @@ class CallRecord(msgspec.Struct, gc=False, kw_only=True):
     scope: str = ""
     account: str | None = None
     """None until the request is let in. One that never is leaves no trace."""
+    is_billed: bool = True
+    """Whether its account pays for tokens."""
     key: str | None = None
     model: str | None = None
     ticket: str | None = None
@@ -47,7 +47,6 @@ class CallRecord(msgspec.Struct, gc=False, kw_only=True):
     status: int | None = None
     tokens: Tokens | None = None
     is_estimated: bool = False
-    cost: Cost = UNKNOWN_COST
 
 
 class MinuteCount:

@@ -57,6 +57,21 @@ class _Sum:
         self.unpriced = self.estimated = 0
         self.billed = self.imputed = 0.0
 
+    @property
+    def tokens(self) -> Tokens:
+        return Tokens(input=self.input, output=self.output, cache_read=self.cache_read, cache_write=self.cache_write)
+
+    def add(self, row: SpendRow) -> None:
+        self.requests += row.requests
+        self.input += row.tokens.input
+        self.output += row.tokens.output
+        self.cache_read += row.tokens.cache_read
+        self.cache_write += row.tokens.cache_write
+        self.billed += row.billed
+        self.imputed += row.imputed
+        self.unpriced += row.unpriced
+        self.estimated += row.estimated
+
     def row(self, names: SpendId) -> SpendRow:
         day, key, account, model = names
         return SpendRow(
@@ -65,9 +80,7 @@ class _Sum:
             account=account,
             model=model,
             requests=self.requests,
-            tokens=Tokens(
-                input=self.input, output=self.output, cache_read=self.cache_read, cache_write=self.cache_write
-            ),
+            tokens=self.tokens,
             billed=self.billed,
             imputed=self.imputed,
             unpriced=self.unpriced,
@@ -81,10 +94,11 @@ class Spending:
     def __init__(self, prices: PriceList) -> None:
         self._prices = prices
         self._store: Store | None = None
+        self._unpriced: dict[tuple[str | None, str | None, str | None, bool], _Sum] = {}
+        """What was counted since the last time that it was priced, all of one day."""
         self._sums: dict[SpendId, _Sum] = {}
         """What is not stored yet."""
         self._by_key: DollarsByDay = {}
-        self._by_account: DollarsByDay = {}
         self._today = _Sum()
         """All requests of the day."""
         self._day, self._day_ends = "", 0.0
@@ -93,48 +107,62 @@ class Spending:
 
     # -- counting ----------------------------------------------------------------------------------
 
-    def add(self, record: CallRecord, now: float, *, is_billed: bool) -> None:
-        """Count a request that the provider has answered, and set the cost in its record."""
-        if now >= self._day_ends or not self._day:
+    def add(self, record: CallRecord, now: float) -> None:
+        """Count a request that the provider has answered. What it costs is computed later, for many at once."""
+        if now >= self._day_ends:
             self._begin_day(now)
-        name = record.model or ""
-        if name not in self._models:
-            name = self._counted_model(name)
-        names = self._day, record.key or "", record.account or "", name
-        row = self._sums.get(names)
-        if row is None:
-            row = self._sums[names] = _Sum()
+        names = record.key, record.account, record.model, record.is_billed
+        used = self._unpriced.get(names)
+        if used is None:
+            used = self._unpriced[names] = _Sum()
+        used.requests += 1
+        if record.is_estimated:
+            used.estimated += 1
+        if (tokens := record.tokens) is None:
+            used.unpriced += 1
+            return
+        used.input += tokens.input
+        used.output += tokens.output
+        used.cache_read += tokens.cache_read
+        used.cache_write += tokens.cache_write
+
+    def cost_of(self, record: CallRecord) -> Cost:
+        """Return what one request costs."""
         dollars = None if record.tokens is None else self._prices.cost({record.model or "": record.tokens})
-        for each in (row, self._today):
-            each.requests += 1
-            if record.tokens is not None:
-                each.input += record.tokens.input
-                each.output += record.tokens.output
-                each.cache_read += record.tokens.cache_read
-                each.cache_write += record.tokens.cache_write
-            each.estimated += record.is_estimated
+        return Cost(billed=dollars) if record.is_billed else Cost(imputed=dollars)
+
+    def _settle(self) -> None:
+        """Add what was counted since the last time, with its cost, to the sums of the day."""
+        unpriced, self._unpriced = self._unpriced, {}
+        for (key, account, model, is_billed), used in unpriced.items():
+            dollars = self._prices.cost({model or "": used.tokens})
             if dollars is None:
-                each.unpriced += 1
+                used.unpriced = used.requests
             elif is_billed:
-                each.billed += dollars
+                used.billed = dollars
             else:
-                each.imputed += dollars
-        if dollars is not None:
-            record.cost = Cost(billed=dollars) if is_billed else Cost(imputed=dollars)
-            self._count_dollars(names[1], names[2], names[0], dollars)
+                used.imputed = dollars
+            names = self._day, key or "", account or "", self._counted_model(model or "")
+            row = used.row(names)
+            self._sums.setdefault(names, _Sum()).add(row)
+            self._today.add(row)
+            self._count_dollars(row)
 
     def spent_by(self, key: str, since: str) -> float:
         """Return the dollars, billed and imputed, that the key has spent since that day. Not older than `KEPT_DAYS`."""
-        return _since(self._by_key, key, since)
+        self._settle()
+        return sum(dollars for day, dollars in self._by_key.get(key, {}).items() if day >= since)
 
     def today(self, now: float) -> SpendRow:
         """Return the sum of this day (UTC)."""
-        if now >= self._day_ends or not self._day:
+        if now >= self._day_ends:
             self._begin_day(now)
+        self._settle()
         return self._today.row((self._day, "", "", ""))
 
     def unsaved(self) -> list[SpendRow]:
         """Return what the store does not have yet."""
+        self._settle()
         return [each.row(names) for names, each in self._sums.items()]
 
     # -- the store ---------------------------------------------------------------------------------
@@ -144,23 +172,25 @@ class Spending:
         rows: Sequence[SpendRow] = store.spend(since=day_of(now - KEPT_DAYS * DAY_SECONDS))
         self._store = store
         self._begin_day(now)
-        self._by_key, self._by_account, self._today = {}, {}, _Sum()
-        for row in (*rows, *self.unsaved()):
-            self._count_dollars(row.key, row.account, row.day, row.dollars)
+        unsaved = self.unsaved()
+        self._by_key, self._today = {}, _Sum()
+        for row in (*rows, *unsaved):
+            self._count_dollars(row)
             if row.day == self._day:
-                _add(self._today, row)
+                self._today.add(row)
 
     def save_if_due(self, now: float) -> None:
         """Store the sums, if the last time is a while ago. `now` may be of any clock that is always the same."""
-        if self._sums and now >= self._store_at:
+        if (self._sums or self._unpriced) and now >= self._store_at:
             self._store_at = now + (STORE_SECONDS if self.save() else OUTAGE_SECONDS)
 
     def save(self) -> bool:
         """Store the sums. Return False, and keep them, if that is not possible now."""
-        if self._store is None or not self._sums:
+        rows = self.unsaved()
+        if self._store is None or not rows:
             return True
         try:
-            self._store.add_spend(self.unsaved())
+            self._store.add_spend(rows)
         except (StoreError, LeadLost) as error:
             log.warning("what calls cost is stored later: %s", error)
             return False
@@ -175,36 +205,22 @@ class Spending:
         self._day_ends = begun + DAY_SECONDS
         if day == self._day:
             return
+        self._settle()
         self._day, self._today, self._models = day, _Sum(), set()
         oldest = day_of(now - KEPT_DAYS * DAY_SECONDS)
-        for dollars in (*self._by_key.values(), *self._by_account.values()):
+        for dollars in self._by_key.values():
             for old in [each for each in dollars if each < oldest]:
                 del dollars[old]
 
     def _counted_model(self, name: str) -> str:
         """Return the name under which a model is counted."""
+        if name in self._models:
+            return name
         if len(self._models) >= MOST_MODELS:
             return OTHER_MODEL
         self._models.add(name)
         return name
 
-    def _count_dollars(self, key: str, account: str, day: str, dollars: float) -> None:
-        for sums, name in ((self._by_key, key), (self._by_account, account)):
-            by_day = sums.setdefault(name, {})
-            by_day[day] = by_day.get(day, 0.0) + dollars
-
-
-def _since(sums: DollarsByDay, name: str, since: str) -> float:
-    return sum(dollars for day, dollars in sums.get(name, {}).items() if day >= since)
-
-
-def _add(total: _Sum, row: SpendRow) -> None:
-    total.requests += row.requests
-    total.input += row.tokens.input
-    total.output += row.tokens.output
-    total.cache_read += row.tokens.cache_read
-    total.cache_write += row.tokens.cache_write
-    total.billed += row.billed
-    total.imputed += row.imputed
-    total.unpriced += row.unpriced
-    total.estimated += row.estimated
+    def _count_dollars(self, row: SpendRow) -> None:
+        by_day = self._by_key.setdefault(row.key, {})
+        by_day[row.day] = by_day.get(row.day, 0.0) + row.dollars

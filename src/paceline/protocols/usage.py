@@ -176,20 +176,22 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
         Anthropic counts the prompt that is in a cache beside `input_tokens`. All others count it within the prompt.
         """
-        if _is_count(self.input_tokens) or _is_count(self.output_tokens):
-            read, written = _cached(self.input_tokens_details)
+        if self.prompt_tokens is not None or self.completion_tokens is not None:
+            read, written = _cached(self.prompt_tokens_details) if self.prompt_tokens_details else (0, 0)
+            if self.prompt_cache_hit_tokens is not None or self.cache_read_input_tokens is not None:
+                read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
+            if self.cache_creation_input_tokens is not None:
+                written = max(written, _count(self.cache_creation_input_tokens))
+            return _within(_count(self.prompt_tokens), _count(self.completion_tokens), read, written)
+        if self.input_tokens is not None or self.output_tokens is not None:
+            read, written = _cached(self.input_tokens_details) if self.input_tokens_details else (0, 0)
             return Tokens(
                 input=max(0, _count(self.input_tokens) - read - written),
                 output=_count(self.output_tokens),
                 cache_read=read + _count(self.cache_read_input_tokens),
                 cache_write=written + _count(self.cache_creation_input_tokens),
             )
-        if _is_count(self.prompt_tokens) or _is_count(self.completion_tokens):
-            read, written = _cached(self.prompt_tokens_details)
-            read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
-            written = max(written, _count(self.cache_creation_input_tokens))
-            return _within(_count(self.prompt_tokens), _count(self.completion_tokens), read, written)
-        if _is_count(self.promptTokenCount) or _is_count(self.candidatesTokenCount):
+        if self.promptTokenCount is not None or self.candidatesTokenCount is not None:
             prompt = _count(self.promptTokenCount) + _count(self.toolUsePromptTokenCount)
             answer = _count(self.candidatesTokenCount) + _count(self.thoughtsTokenCount)
             return _within(prompt, answer, _count(self.cachedContentTokenCount), 0)
@@ -277,7 +279,7 @@ def _decoded(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Value]) -> 
 
 
 def _count(value: int | None) -> int:
-    return value if _is_count(value) else 0
+    return value if value is not None and 0 <= value <= LARGEST_TOKENS else 0
 
 
 def _is_count(value: int | None) -> TypeGuard[int]:

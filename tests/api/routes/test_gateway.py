@@ -31,7 +31,7 @@ def called(books: Accounting, now: float, key: str | None = None, model: str = "
     record.account, record.key, record.model, record.scope = "work", key, model, f"openai/work/{model}"
     record.tokens, record.status, record.seconds, record.first_byte_seconds = Tokens(input=MILLION), 200, 0.5, 0.25
     books.log.let_in(record, now)
-    books.spending.add(record, now, is_billed=True)
+    books.spending.add(record, now)
     books.log.ended(record)
     return record
 
