@@ -140,6 +140,7 @@ def known_names(background: "Background") -> st.SearchStrategy[dict[str, str]]:
             "name": st.just("docs"),
             "unit_id": st.sampled_from(["docs/a", "docs/b"]),
             "slot_id": st.just(background.slot_id),
+            "request_id": st.just("req-none"),
         }
     )
 

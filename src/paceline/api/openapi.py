@@ -56,7 +56,7 @@ def build_document(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
     """Build the document from an application that is never called."""
     nothing = {"context": Provide(lambda: None, sync_to_thread=False)}
     app = Litestar(routes, dependencies=nothing, openapi_config=CONFIG, logging_config=None)
-    document = app.openapi_schema.to_schema()
+    document: dict[str, Any] = msgspec.to_builtins(app.openapi_schema.to_schema())  # defaults may be structs
     bodies = _bodies(app)
     kinds = [ErrorBody, ConcurrencyErrorBody, *bodies.values()]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
