@@ -52,6 +52,7 @@ async def test_the_status_of_an_empty_home(daemon: Daemon) -> None:
         "next_resume_at": None,
         "gateway": {"in_flight": 0, "waiting": 0, "per_minute": 0, "refused_per_minute": 0},
         "throughput": 0,
+        "pace": 0.0,
         "eta": None,
     }
 
@@ -143,7 +144,18 @@ async def test_the_overview_is_of_one_moment_and_agrees_with_the_rest(daemon: Da
 
     overview = await daemon.get("/v1/overview")
 
-    expected = {"at", "last_event_id", "status", "campaigns", "capacity", "sessions", "hosts", "waits", "gateway"}
+    expected = {
+        "at",
+        "last_event_id",
+        "status",
+        "campaigns",
+        "capacity",
+        "sessions",
+        "hosts",
+        "waits",
+        "gateway",
+        "needs",
+    }
     assert set(overview) == expected
     assert overview["status"] == await daemon.get("/v1/status")
     assert overview["campaigns"] == (await daemon.get("/v1/campaigns"))["campaigns"]
