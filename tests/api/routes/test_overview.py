@@ -191,6 +191,11 @@ async def test_the_overview_is_of_one_moment_and_agrees_with_the_rest(daemon: Da
         "notice": None,
         "held": None,
         "windows": [],
+        "pace": None,
+        "paced_until": None,
+        "paused_reason": None,
+        "paused_since": None,
+        "rates": [],
     }
 
 
