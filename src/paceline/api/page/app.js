@@ -1,12 +1,14 @@
 // The page: creates the sections and feeds them from one connection.
 
 import { makeAddress } from "./address.js";
+import { makeCalls } from "./calls.js";
 import { makeCampaigns } from "./campaigns.js";
 import { makeCapacity } from "./capacity.js";
 import { connect } from "./connection.js";
 import { setText, show } from "./dom.js";
 import { makeStrip } from "./engine_strip.js";
 import { makeEvents } from "./events.js";
+import { makeFirstStart } from "./first_start.js";
 import { makeHosts } from "./hosts.js";
 import { makeNeeds } from "./needs.js";
 import { announce } from "./notices.js";
@@ -36,6 +38,8 @@ const campaigns = makeCampaigns(byId("campaigns"), { refetch, showUnits: units.s
 const capacity = makeCapacity(byId("capacity"), { refetch });
 const hosts = makeHosts(byId("hosts"));
 const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
+const calls = makeCalls(byId("calls"));
+const firstStart = makeFirstStart(byId("first-start"));
 const needs = makeNeeds(byId("needs"), { refetch, showUnits: units.show });
 const tabTitle = makeTabTitle();
 const events = makeEvents(byId("events"), openUnit);
@@ -45,7 +49,7 @@ show(byId("read-only"), isReadOnly());
 let staleTimer = 0;
 const live = connect({
   onOverview(overview) {
-    for (const section of [needs, strip, campaigns, capacity, hosts, units, tabTitle]) section.update(overview);
+    for (const section of [needs, strip, firstStart, campaigns, capacity, calls, hosts, units, tabTitle]) section.update(overview);
     document.body.dataset.at = String(overview.at);
   },
   onEvent(event, isNews) {

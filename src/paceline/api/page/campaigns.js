@@ -11,7 +11,6 @@ export function makeCampaigns(root, { refetch, showUnits }) {
   const list = el("div", { class: "cards" });
   const empty = emptyState("No campaigns yet", "Add one from a terminal; it starts at once.", [
     "paceline add plan.toml",
-    "paceline demo",
   ]);
   root.querySelector(".body").append(list, empty);
   const aside = document.getElementById("campaigns-aside");

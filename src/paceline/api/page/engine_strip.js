@@ -1,7 +1,8 @@
 // The engine strip: the figures of the whole fleet, and its two controls, pool and pause.
 
+import { costText, tokenSum } from "./calls.js";
 import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
-import { clockTime, count, countdown, NOTHING, now, until } from "./format.js";
+import { clockTime, count, countdown, NOTHING, now, plural, until } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
 import { send } from "./requests.js";
@@ -26,6 +27,8 @@ export function makeStrip(root, refetch) {
     pace: tile("pace", "retry", "Throughput"),
     eta: tile("eta", "clock", "ETA"),
   };
+  const calls = tile("calls", "running", "API calls");
+  const cost = tile("cost", "clock", "Cost of calls today");
   const all = makeStateBar("All units");
   root.append(
     el(
@@ -33,6 +36,8 @@ export function makeStrip(root, refetch) {
       { class: "tiles" },
       el("div", { class: "tile pool" }, el("h3", { text: "Pool" }), pool.node, poolNote),
       ...Object.values(tiles).map((each) => each.node),
+      calls.node,
+      cost.node,
     ),
     all.node,
   );
@@ -45,14 +50,34 @@ export function makeStrip(root, refetch) {
     refetch();
   });
 
-  function update({ status }) {
+  /** Show the calls of the gateway once there are any. Without a unit, they take the place of the figures of units. */
+  function updateCalls(gateway, units) {
+    const isUsed = gateway !== null && (gateway.requests_today > 0 || gateway.in_flight + gateway.waiting > 0);
+    for (const each of [calls, cost]) show(each.node, isUsed);
+    const hasUnits = Object.values(units).some((each) => each > 0);
+    for (const each of Object.values(tiles)) show(each.node, hasUnits || !isUsed);
+    show(all.node, hasUnits || !isUsed);
+    if (!isUsed) return;
+    const refused = gateway.refused_per_minute ? `, ${plural(gateway.refused_per_minute, "429")}` : "";
+    calls.set(
+      count(gateway.in_flight),
+      `${count(gateway.waiting)} waiting, ${count(gateway.per_minute)}/min${refused}`,
+    );
+    cost.set(costText(gateway.cost_today), `${count(tokenSum(gateway.tokens_today))} tokens`);
+  }
+
+  function update({ status, gateway }) {
     const { engine, pool: size, units } = status;
     if (last && last.engine.state !== engine.state) announce(`The engine is ${engine.state}.`);
     last = status;
     setText(state.lastElementChild, engine.state);
     setAttribute(state, "data-state", engine.state);
     const leader = engine.leader ? `; ${engine.leader} leads` : "";
-    setAttribute(state, "title", engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}${leader}` : null);
+    setAttribute(
+      state,
+      "title",
+      engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}${leader}` : null,
+    );
     show(engineSwitch, engine.state !== "standby");
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
@@ -70,6 +95,7 @@ export function makeStrip(root, refetch) {
     tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))}`);
     const stopped = units.quarantined + units.unverified + units.held;
     tiles.failed.set(count(stopped), stoppedNote(units));
+    updateCalls(gateway, units);
     all.update({ ...units, parked: size.parked, waiting: size.waiting });
     tick();
   }
@@ -82,10 +108,7 @@ export function makeStrip(root, refetch) {
       at === null ? "nothing is parked" : `at ${clockTime(at)}`,
     );
     tiles.pace.set(count(Math.round(last.pace)), "units per hour");
-    tiles.eta.set(
-      last.eta === null ? NOTHING : clockTime(last.eta),
-      last.eta === null ? "unknown" : until(last.eta),
-    );
+    tiles.eta.set(last.eta === null ? NOTHING : clockTime(last.eta), last.eta === null ? "unknown" : until(last.eta));
   }
 
   return { update, tick };

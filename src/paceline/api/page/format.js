@@ -45,6 +45,12 @@ export function bytes(value) {
   return `${number < 99.95 ? Number(number.toFixed(1)) : Math.round(number)} ${unit}`;
 }
 
+/** `$0.0042`, `$1.20`, `$1,234`: small sums need their digits, large ones do not. */
+export function dollars(value) {
+  const digits = value === 0 || value >= 1000 ? 0 : value < 0.1 ? 4 : 2;
+  return `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+}
+
 /** `1 unit`, `2 units` */
 export function plural(value, one, many = `${one}s`) {
   return `${count(value)} ${value === 1 ? one : many}`;
