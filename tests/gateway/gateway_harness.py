@@ -13,7 +13,7 @@ from paceline import Limiter
 from paceline.clock import Clock, SystemClock
 from paceline.gateway import ClientKeys, Gateway, RequestAccess, Spending, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings
+from paceline.settings import AccountSettings, KeyPoolSettings
 
 TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
@@ -59,6 +59,7 @@ class GatewayHarness:
         most_connections: int = 1000,
         spending: Spending | None = None,
         keys: ClientKeys | None = None,
+        pools: dict[str, KeyPoolSettings] | None = None,
     ) -> None:
         self.accounts = accounts
         self.clock = clock or SystemClock()
@@ -72,6 +73,7 @@ class GatewayHarness:
         self._most_connections = most_connections
         self._spending = spending
         self._keys = keys or ClientKeys()
+        self._pools = pools or {}
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
@@ -90,6 +92,7 @@ class GatewayHarness:
             spending=self._spending,
         )
         self.gateway.access.keys = self._keys
+        self.gateway.access.use_pools(self._pools)
         config = uvicorn.Config(
             application,
             http=make_server_protocol(self.gateway, most_connections=self._most_connections),

@@ -36,7 +36,9 @@ def test_the_first_block_shows_the_defaults(load: Load) -> None:
 
 def test_every_key_is_on_the_page() -> None:
     keys = [f"`{table}.{key}`" for table, fields in FIXED_TABLES.items() for key in fields]
-    keys += [f"`{table}.X.{key}`" for table in ("providers", "accounts", "hosts") for key in NAMED_TABLES[table]]
+    keys += [
+        f"`{table}.X.{key}`" for table in ("providers", "accounts", "hosts", "key_pools") for key in NAMED_TABLES[table]
+    ]
 
     keys += [f'`rates."SCOPE".{key}`' for key in NAMED_TABLES["rates"]]
 

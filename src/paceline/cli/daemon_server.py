@@ -167,6 +167,7 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
         is_session_key=tokens.is_session_key,
     )
     access.keys = ClientKeys(home.store.client_keys)
+    access.use_pools(home.settings.key_pools)
     spending = Spending(price_list(home.settings.prices))
     gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spending=spending)
     gateway.budgets.read_spend = home.store.spend

@@ -165,13 +165,8 @@ def parse_budget(text: str) -> KeyBudget:
     return KeyBudget(dollars, next((each for each in periods if each == found[2]), "total"))
 
 
-def gateway_addresses(settings: Settings) -> list[str]:
-    """Return the names that a path of the gateway may begin with."""
-    return sorted(account.name for account in settings.accounts.values() if account.kind != "subscription")
-
-
 def _checked_pool(settings: Settings, pool: str | None) -> str | None:
-    known = gateway_addresses(settings)
+    known = settings.gateway_addresses
     if pool is None or pool in known:
         return pool
     listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"

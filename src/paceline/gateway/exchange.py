@@ -6,6 +6,7 @@ port and its connections.
 """
 
 import asyncio
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +19,7 @@ from paceline.gateway.client_keys import check_model, check_same_model, check_un
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
+from paceline.gateway.key_pools import Choice, PoolRequest, look_again_seconds
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
 from paceline.gateway.request_log import CallRecord
@@ -89,7 +91,7 @@ class Exchange:
     ) -> None:
         self.response_complete = False
         self.disconnected = False
-        self.request_body = RequestBody(client.flow)
+        self.request_body = self._sent_body = RequestBody(client.flow)
         self.response = ClientResponse(
             client.transport, is_for_head=head.method == "HEAD", is_old=is_old, keep_alive=keep_alive
         )
@@ -101,6 +103,8 @@ class Exchange:
         self._call: UpstreamCall | None = None
         self._times = RequestTimes(gateway.loop.time, gateway.metrics)
         self._comments: WaitComments | None = None
+        self._pool: PoolRequest | None = None
+        """What a pool of keys must know of the request, if its path names one."""
         self.record = gateway.accounting.log.new_record(gateway.clock.now())
 
     @property
@@ -179,6 +183,9 @@ class Exchange:
         _check_client(self._gateway, request)
         if request.takes_slot:
             reader = await self._read_request(request)
+            if request.route.pool is not None:
+                model = request.route.model or reader.model
+                self._pool = await self._times.elsewhere(_pool_request(self._head, request, model, self.request_body))
             model = request.route.model or reader.model
             record.model = kept_model(model)
             is_stream = reader.is_stream or b"streamGenerateContent" in self._head.target
@@ -191,7 +198,10 @@ class Exchange:
             self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
-            record.scope = canonical_scope(account.scope)
+            if request.route.pool is not None:
+                request = self._gateway.key_pools.uncounted(self._head, request, self._gateway.limiter)
+                record.account = request.route.account.name
+            record.scope = canonical_scope(request.route.account.scope)
             self._finish(await self._call_upstream(request, None))
 
     async def _read_request(self, request: UpstreamRequest) -> RequestReader:
@@ -219,33 +229,42 @@ class Exchange:
         arrived = gateway.clock.now()
         deadline = arrived + (gateway.timeouts.max_wait if request.max_wait is None else request.max_wait)
         refused: UpstreamCall | None = None
+        look_again = math.inf if self._pool is None else look_again_seconds(len(gateway.live))
+
+        def admission(scope: str) -> AdmissionRequest:
+            return AdmissionRequest(
+                scope,
+                session=request.session,
+                priority=request.priority,
+                since=arrived,
+                tokens=tokens,
+                timeout=max(0.0, min(deadline - joined_at, look_again)),
+                on_queued=self._queued,
+                leased=False,
+                group=request.group,
+            )
+
         while True:
             joined_at = gateway.clock.now()
             try:
-                waiting = gateway.limiter.slot_for(
-                    AdmissionRequest(
-                        self.record.scope,
-                        session=request.session,
-                        priority=request.priority,
-                        since=arrived,
-                        tokens=tokens,
-                        timeout=max(0.0, deadline - joined_at),
-                        on_queued=self._queued,
-                        leased=False,
-                        group=request.group,
-                    )
-                )
+                if self._pool is None:
+                    waiting = gateway.limiter.slot_for(admission(self.record.scope))
+                elif (choice := gateway.key_pools.choose(self._pool, gateway.limiter, admission)) is not None:
+                    request, waiting = _note_choice(self.record, choice), choice.waiting
+                else:
+                    assert refused is not None
+                    self._finish(refused)
+                    return
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
-                self._times.waited += now - joined_at
+                self.record.waited_seconds = self._times.waited = self._times.waited + now - joined_at
+                if self._pool is not None and now < deadline:
+                    continue
                 gateway.accounting.refused()
                 if refused is None:
-                    expected = gateway.accounting.expected_wait(timeout.deferred)
-                    raise _gateway_error(
-                        response_when_timed_out(str(timeout), timeout.deferred, now, expected)
-                    ) from None
+                    raise _wait_ran_out(gateway, timeout, None if self._pool is None else now - arrived) from None
                 self._finish(refused)
             except InvalidInput as error:
                 raise GatewayError(400, "invalid_request", str(error)) from None
@@ -262,6 +281,9 @@ class Exchange:
         if self._comments is not None:
             self._comments.stop()
         record = self.record
+        if self._pool is not None:
+            changed = gateway.key_pools.begin(self._pool)
+            self._sent_body = self.request_body if changed is None else _body_of(changed, self._client.flow)
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
         try:
@@ -277,6 +299,9 @@ class Exchange:
         if status in HELD_BACK_STATUSES:
             gateway.accounting.refused()
         if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
+            if call.is_held_back and self._pool is not None and self._pool.goes_on(request, status, signals):
+                gateway.metrics.gateway_retries.add(record.scope, "next_key")
+                return call
             self._finish(call)
             return None
         ensure_pause(slot, signals)
@@ -307,7 +332,7 @@ class Exchange:
             if slot is not None:
                 reporter.report_head(request, slot, head)
 
-        call = UpstreamCall(request, self.request_body, self.response, self._own_headers(), on_head)
+        call = UpstreamCall(request, self._sent_body, self.response, self._own_headers(), on_head)
         self._call = call
         try:
             call.send(connection)
@@ -372,14 +397,14 @@ class Exchange:
 
     def _own_headers(self) -> bytes:
         record, waited = self.record, round(self._times.waited * 1000)
-        return b"x-paceline-request-id: %b\r\nx-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n" % (
-            record.id.encode(), record.scope.encode(), waited,
+        return b"x-paceline-request-id: %b\r\nx-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n%b" % (
+            record.id.encode(), record.scope.encode(), waited, b"" if self._pool is None else self._pool.headers,
         )  # fmt: skip
 
     # -- the record --------------------------------------------------------------------------------
 
     def _queued(self, deferred: Deferred) -> None:
-        if (response := response_when_held(deferred)) is not None:
+        if self._pool is None and (response := response_when_held(deferred)) is not None:
             raise _gateway_error(response)
         self._gateway.accounting.queued(self.record, deferred)
         if self._comments is not None:
@@ -414,3 +439,37 @@ async def _check_model(request: UpstreamRequest, body: RequestBody, record: Call
             raise GatewayError(413, "body_too_large", message)
         await body.more()
     check_same_model(client, b"".join(body.pieces), record.model)
+
+
+async def _pool_request(
+    head: RequestHead, request: UpstreamRequest, model: str | None, body: RequestBody
+) -> PoolRequest:
+    """Return what its pool must know of a request. A fallback route may change the model, so it needs the body."""
+    pool = request.route.pool
+    assert pool is not None
+    while pool.fallback and not body.is_complete and body.size < KEPT_BYTES:
+        await body.more()
+    whole = b"".join(body.pieces) if pool.fallback and body.is_complete else None
+    return PoolRequest(head, pool, model, request.session, request.client, whole)
+
+
+def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:
+    """Return the answer after the last wait. `waited` is the sum of several waits, for accounts of a pool."""
+    message, deferred = str(timeout) if waited is None else f"no slot within {waited:g} s", timeout.deferred
+    expected = gateway.accounting.expected_wait(deferred)
+    return _gateway_error(response_when_timed_out(message, deferred, gateway.clock.now(), expected))
+
+
+def _note_choice(record: CallRecord, choice: Choice) -> UpstreamRequest:
+    """Note the account of a pool that the request waits for, or has a slot of."""
+    record.account, record.scope = choice.request.route.account.name, choice.scope
+    record.model = kept_model(choice.model)
+    return choice.request
+
+
+def _body_of(data: bytes, flow: ClientFlow) -> RequestBody:
+    """Return a whole body with this content."""
+    body = RequestBody(flow)
+    body.receive(data)
+    body.end()
+    return body

@@ -19,7 +19,7 @@ from paceline.gateway.routes import Route, Routes, account_name, check_session_n
 from paceline.limiter.slot import SlotGroup
 from paceline.protocols import Family, key_position, login_refusal, presented_key, with_key
 from paceline.protocols.keys import KeyPosition, PresentedKey
-from paceline.settings import AccountSettings
+from paceline.settings import AccountSettings, KeyPoolSettings
 from paceline.store import ClientKey
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
@@ -114,12 +114,25 @@ class RequestAccess:
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
+    def use_pools(self, pools: Mapping[str, KeyPoolSettings]) -> None:
+        """Serve these pools of keys, whose accounts must be among those of the gateway."""
+        self._routes.pools = pools
+
+    def account(self, name: str) -> AccountSettings:
+        """Return an account that a pool names."""
+        return self._routes.account(name)
+
+    def has_key(self, name: str) -> bool:
+        """Return whether the account's key is there, or it needs none."""
+        variable = self.account(name).key_env
+        return variable is None or bool(self._environ.get(variable, "").strip())
+
     def family(self, head: RequestHead) -> Family:
         """Return the protocol in which the client expects its errors."""
         return self._routes.family(head.target.partition(b"?")[0])
 
-    def authorize(self, head: RequestHead) -> UpstreamRequest:
-        """Return the request to forward. Raises `GatewayError`."""
+    def authorize(self, head: RequestHead, account: str | None = None) -> UpstreamRequest:
+        """Return the request to forward, with the key of `account` if its path names a pool. Raises `GatewayError`."""
         if head.method == "TRACE":  # its response would contain the account's key
             raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
         sorted_headers = _SortedHeaders(head.headers)
@@ -130,7 +143,10 @@ class RequestAccess:
         position = login.position
         if login.client is not None:
             check_key_address(login.client, account_name(path))
-        route = self._routes.resolve(path)
+        route = self._routes.resolve(path, account)
+        if route.pool is not None and account is None:  # a key that is not set is no reason to refuse yet
+            account = next((name for name in route.pool.accounts if self.has_key(name)), None)
+            route = self._routes.resolve(path, account)
         target = route.path + mark + query
         if position is None:
             _check_logins(presented, route.account.provider)

@@ -3,8 +3,10 @@
 Here: the way from a response to `slot.report`. Never here: what a response means; `paceline.protocols` decides that.
 """
 
+import msgspec
+
 from paceline.clock import Clock
-from paceline.core.signals import AuthFailed, BillingStop, Signal, Succeeded
+from paceline.core.signals import AuthFailed, BillingStop, Overloaded, Signal, Succeeded
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead
@@ -50,6 +52,8 @@ class SignalReporter:
         )
         if request.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]
+        if request.route.pool is not None:
+            signals = [_of_one_key(signal) for signal in signals]
         for signal in signals:
             slot.report(signal)
         return signals
@@ -59,6 +63,11 @@ class SignalReporter:
         now = self._clock.now()
         for signal in signals_of_broken(request.route.detect_name, head.status, head.lowered, seen_at=now):
             slot.report(signal)
+
+
+def _of_one_key(signal: Signal) -> Signal:
+    """Return an overload as one of this key and model alone: the pool asks its other keys before it waits."""
+    return msgspec.structs.replace(signal, reach=None) if isinstance(signal, Overloaded) else signal
 
 
 def ensure_pause(slot: Slot, signals: list[Signal]) -> None:

@@ -4,7 +4,7 @@ Only the accounts' own upstreams can be reached, and nothing outside their base 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.upstream_pool import Origin, parse_base_url
 from paceline.protocols import Family, detect_name, family_of, model_in_path, takes_slot
-from paceline.settings import AccountSettings
+from paceline.settings import AccountSettings, KeyPoolSettings
 
 PREFIX = b"/gateway/"
 USUAL_BASE_URLS = {
@@ -53,6 +53,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The model, if the path names it."""
     session: str | None
     """The session that the request belongs to, if the path names one."""
+    pool: KeyPoolSettings | None = None
+    """The pool of keys, if the path names one instead of an account."""
 
 
 class Routes:
@@ -64,28 +66,38 @@ class Routes:
         for account in self._accounts.values():
             if (url := account.base_url or USUAL_BASE_URLS.get(account.provider)) is not None:
                 self._origins[account.name] = parse_base_url(url)
+        self.pools: Mapping[str, KeyPoolSettings] = {}
         self._cache: dict[bytes, Route] = {}
 
-    def resolve(self, path: bytes) -> Route:
-        """Return the route of a path that begins with `PREFIX`, without its query. Raises `GatewayError` if none."""
-        route = self._cache.get(path)
+    def resolve(self, path: bytes, account: str | None = None) -> Route:
+        """Return the route of a path that begins with `PREFIX`, without its query. Raises `GatewayError` if none.
+
+        A pool's path leads to `account`, or to the first one of the pool.
+        """
+        key = path if account is None else b"%b %b" % (account.encode(), path)
+        route = self._cache.get(key)
         if route is None:
-            route = self._build(path)
+            route = self._build(path, account)
             if len(path) <= LONGEST_CACHED_PATH:
                 if len(self._cache) >= MOST_ROUTES:
                     self._cache.clear()
-                self._cache[path] = route
+                self._cache[key] = route
         return route
 
     def family(self, path: bytes) -> Family:
         """Return the protocol in which a client of this path expects its errors, even if there is no such route."""
         name, _, rest = _split(path)
-        account = self._accounts.get(name)
+        pool = self.pools.get(name)
+        account = self._accounts.get(name if pool is None else pool.accounts[0])
         return family_of("" if account is None else account.provider, rest.decode("latin-1"))
 
-    def _build(self, path: bytes) -> Route:
+    def account(self, name: str) -> AccountSettings:
+        return self._accounts[name]
+
+    def _build(self, path: bytes, member: str | None) -> Route:
         name, session, rest = _split(path)
-        account, origin = self._account(name)
+        pool = self.pools.get(name)
+        account, origin = self._account(name if pool is None else member or pool.accounts[0])
         if _DOT_SEGMENT.search(rest) or b"#" in rest:
             raise GatewayError(400, "bad_path", "the path must have no . or .. parts and no fragment")
         text = rest.decode("latin-1")
@@ -98,14 +110,16 @@ class Routes:
             is_model_call=takes_slot("POST", text),
             model=model_in_path(text),
             session=None if session is None else check_session_name(session, "the session in the path"),
+            pool=pool,
         )
 
     def _account(self, name: str) -> tuple[AccountSettings, Origin]:
         account = self._accounts.get(name)
         if account is None:
             known = ", ".join(sorted(self._accounts)) or "none"
+            pools = f"; its pools are: {', '.join(sorted(self.pools))}" if self.pools else ""
             raise GatewayError(
-                404, "unknown_account", f"the gateway has no account {name!r:.80}; its accounts are: {known}"
+                404, "unknown_account", f"the gateway has no account {name!r:.80}; its accounts are: {known}{pools}"
             )
         if account.kind == "subscription":
             raise GatewayError(403, "subscription", _SUBSCRIPTION.format(name=name))

@@ -14,6 +14,7 @@ from paceline.errors import CapacityError
 from paceline.gateway.accounting import Accounting
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
+from paceline.gateway.key_pools import KeyPools
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.response_signals import SignalReporter
 from paceline.gateway.spending import Spending
@@ -81,6 +82,7 @@ class Gateway:
         self.reporter = SignalReporter(clock)
         self.accounting = Accounting(clock, spending or Spending(price_list()), metrics)
         self.accounting.why = self._why
+        self.key_pools = KeyPools(access)
         self.budgets = KeyBudgets(self.accounting.spending, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""

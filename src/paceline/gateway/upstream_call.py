@@ -18,6 +18,8 @@ from paceline.protocols.responses import LONGEST_ERROR
 
 HELD_BACK_STATUSES = frozenset({429, 503, 529})
 """A response with one of these is read whole before the client sees any of it."""
+POOL_HELD_BACK_STATUSES = HELD_BACK_STATUSES | {400, 401, 402, 403}
+"""The same for a pool of keys: these may be about the key, and then another key can serve the request."""
 _LOCAL_TARGET = re.compile(rb"(?:/(?![/\\])|[?#.])[\x21-\x7e]*\Z|\Z")
 """A redirect that stays at the gateway: a path, a query or a relative path. Anything else may name another server."""
 
@@ -110,7 +112,8 @@ class UpstreamCall:
         if head.status < 400:
             self._decompressor = decompressor_for(head.lowered)
             self.reader = response_reader(head.lowered if self._decompressor is None else without_coding(head.lowered))
-        if head.status in HELD_BACK_STATUSES and self._body.is_kept:
+        held_back = HELD_BACK_STATUSES if self._request.route.pool is None else POOL_HELD_BACK_STATUSES
+        if head.status in held_back and self._body.is_kept:
             self.is_held_back = True
         else:
             self._response.begin(head, self._own_headers)

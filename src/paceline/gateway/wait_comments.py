@@ -32,9 +32,9 @@ class WaitComments:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to write comments: the request waits now."""
-        self.stop()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
+        """Begin to write comments: the request waits now. No-op if it waited before, for another account."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -46,4 +46,5 @@ class WaitComments:
             error_event = b"event: error\n" if self._family == "anthropic" else b""
             self._response.begin_early(self._own_headers(), error_event)
         self._response.comment(b"paceline: waiting (%b)" % (self._record.reason or "queue").encode())
+        self.stop()
         self.start()

@@ -43,6 +43,7 @@ class SlotIssuer(Protocol):
     def enter(
         self, request: AdmissionRequest, context: "SlotContext | None" = None
     ) -> Coroutine[None, None, "Slot"]: ...
+    def try_enter(self, request: AdmissionRequest) -> "Slot | Deferred": ...
     def leave(self, granted: Granted, scope: str, session: str | None, learns: bool) -> None: ...
     def renew(self, slot: "Slot") -> None: ...
     def report(self, slot: "Slot", signal: Signal) -> None: ...
@@ -126,8 +127,21 @@ class SlotContext(msgspec.Struct, eq=False):
     request: AdmissionRequest
     slot: Slot | None = None
     entered: bool = False
+    is_taken: bool = False
+    """Whether `slot` was taken before the block."""
+
+    def enter_now(self) -> Deferred | None:
+        """Take a slot if there is one now. The block then begins with it. Else return why there is none."""
+        verdict = self.issuer.try_enter(self.request)
+        if isinstance(verdict, Deferred):
+            return verdict
+        self.slot, self.is_taken = verdict, True
+        return None
 
     def __aenter__(self) -> Coroutine[None, None, Slot]:
+        if self.is_taken and self.slot is not None:
+            self.is_taken = False
+            return _at_once(self.slot)
         return self.issuer.enter(self.request, self)
 
     async def __aexit__(
@@ -136,3 +150,7 @@ class SlotContext(msgspec.Struct, eq=False):
         self.entered = False
         if self.slot is not None:
             self.slot.release()
+
+
+async def _at_once(slot: Slot) -> Slot:
+    return slot

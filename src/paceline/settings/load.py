@@ -11,11 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from paceline.agents import Account, AgentProfile, check_agent, load_agent
+from paceline.agents import AgentProfile, check_agent
 from paceline.agents.account import DEFAULT
 from paceline.agents.default_login import login_folder
-from paceline.agents.session_environment import metered_variables
-from paceline.agents.withheld_variables import matches_any
 from paceline.config_files import checks
 from paceline.config_files.documents import (
     Check,
@@ -34,8 +32,10 @@ from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, can
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
+from paceline.settings.account_rules import account_mistakes
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
+from paceline.settings.key_pool_fields import KEY_POOL_FIELDS, key_pool_mistakes
 from paceline.settings.model import (
     SHIPPED,
     AccountSettings,
@@ -43,6 +43,7 @@ from paceline.settings.model import (
     ConfiguredLimit,
     EngineTable,
     HostSettings,
+    KeyPoolSettings,
     MachineTable,
     ProviderSettings,
     RetentionTable,
@@ -114,6 +115,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "via_gateway": checks.truth,
         **RATES,
     },
+    "key_pools": KEY_POOL_FIELDS,
     "rates": RATES,
     "prices": {"input": checks.price, "output": checks.price, "cache_read": checks.price, "cache_write": checks.price},
     "hosts": HOST_FIELDS,
@@ -121,7 +123,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
 }
 TABLES = (
     *("pool", "limits", "rates", "providers", "accounts", "engine", "api", "retention", "prices", "store", "agents"),
-    *("hosts", "machine"),
+    *("hosts", "machine", "key_pools"),
 )
 
 
@@ -203,6 +205,13 @@ class _Layers:
         """Return the variables that accounts take their keys from."""
         return [str(leaf.value) for path, leaf in self.leaves.items() if path[-1] == "key_env"]
 
+    def written(self, *table: str) -> frozenset[str]:
+        """Return the keys that the table has in its document, also those with invalid values."""
+        content: object = self.tables[table].document.values
+        for name in table:
+            content = content.get(name) if isinstance(content, Mapping) else None
+        return frozenset(content) if isinstance(content, Mapping) else frozenset()
+
     def place(self, *path: str) -> object:
         leaf = self.leaves.get(path)
         return leaf.place if leaf else self.tables[path[:2]]
@@ -235,6 +244,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
     rates = _rates(layers, named)
     prices = _assemble(layers, "prices", _price)
     hosts = _assemble(layers, "hosts", _host)
+    key_pools = _key_pools(layers, named)
     api = _api(layers, file or start, start, environ)
     mistakes.raise_as(InvalidSettings)
     settings = Settings(
@@ -244,6 +254,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         providers=providers,
         accounts=accounts,
         default_logins=_default_logins(accounts, environ),
+        key_pools=key_pools,
         rates=rates,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
         api=msgspec.convert(api, ApiTable),
@@ -293,7 +304,7 @@ def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountS
     fields = _default_fields(name) | layers.fields("accounts", name)
     place = layers.place("accounts", name)
     for key, example in (("provider", "anthropic"), ("kind", "subscription")):
-        if key not in fields and not _was_refused(layers, name, key):
+        if key not in fields and key not in layers.written("accounts", name):
             layers.mistakes.add(place, f'account "{name}" needs {key}, such as {key} = "{example}"')
     owner, _, own_name = name.rpartition("/")
     try:
@@ -306,8 +317,8 @@ def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountS
         return None
     fields = {key: value for key, value in fields.items() if key not in RATES}
     account = msgspec.convert({"name": own_name, **fields}, AccountSettings)
-    _refuse_metered(layers, name, account)
-    _refuse_gateway(layers, name, account)
+    for key, message in account_mistakes(name, account):
+        layers.mistakes.add(layers.place("accounts", name, key), message)
     env = {variable: expand_home(content, environ) for variable, content in account.env.items()}
     return msgspec.structs.replace(account, env=env)
 
@@ -344,36 +355,6 @@ def _default_logins(accounts: Mapping[str, AccountSettings], environ: Mapping[st
     return found
 
 
-def _was_refused(layers: _Layers, name: str, key: str) -> bool:
-    """Return whether the key has an invalid value, which was reported already."""
-    table = layers.tables[("accounts", name)].document.values["accounts"]
-    return isinstance(table, Mapping) and isinstance(table.get(name), Mapping) and key in table[name]
-
-
-def _refuse_metered(layers: _Layers, name: str, account: AccountSettings) -> None:
-    """Refuse a subscription whose `env` sets a variable that would bill a key."""
-    if account.kind != "subscription":
-        return
-    bare = Account(name=account.name, provider=account.provider, kind=account.kind)
-    patterns = metered_variables(load_agent("command"), bare)
-    if billed := sorted(name for name in account.env if matches_any(name, patterns)):
-        layers.mistakes.add(
-            layers.place("accounts", name, "env"),
-            f"accounts.{name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
-            ' remove it, or set kind = "metered"',
-        )
-
-
-def _refuse_gateway(layers: _Layers, name: str, account: AccountSettings) -> None:
-    """Refuse the gateway for a subscription: it accepts API keys only; logins stay with the vendor's own CLI."""
-    if account.via_gateway and account.kind == "subscription":
-        layers.mistakes.add(
-            layers.place("accounts", name, "via_gateway"),
-            f"accounts.{name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
-            " subscription is used through the vendor's own CLI; remove it",
-        )
-
-
 def _price(layers: _Layers, model: str) -> Price | None:
     """Return the price of a model. The cache may be left out: it then costs what other input costs."""
     fields, table = layers.fields("prices", model), ("prices", model)
@@ -401,6 +382,20 @@ def _host(layers: _Layers, name: str) -> HostSettings | None:
     for key, message in mistakes:
         layers.mistakes.add(layers.place("hosts", name, key), message)
     return None if mistakes else msgspec.convert({"name": name, **fields}, HostSettings)
+
+
+def _key_pools(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, KeyPoolSettings]:
+    """Return the pools of keys. `accounts` are those that could be read; a mistake in another one is reported there."""
+    pools: dict[str, KeyPoolSettings] = {}
+    broken = set(layers.names("accounts")) - accounts.keys()
+    for name in layers.names("key_pools"):
+        fields = layers.fields("key_pools", name)
+        mistakes = list(key_pool_mistakes(name, fields, accounts, broken, layers.written("key_pools", name)))
+        for key, message in mistakes:
+            layers.mistakes.add(layers.place("key_pools", name, key), message)
+        if not mistakes and "accounts" in fields:
+            pools[name] = msgspec.convert({"name": name, **fields}, KeyPoolSettings)
+    return pools
 
 
 def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:

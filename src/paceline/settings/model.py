@@ -82,6 +82,21 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class FallbackRoute(msgspec.Struct, frozen=True):
+    """Where requests of a pool go while none of its accounts is open. `model` None: the model of the request."""
+
+    account: str
+    model: str | None = None
+
+
+class KeyPoolSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A [key_pools.NAME] table: metered accounts of one provider behind one address of the gateway."""
+
+    name: str
+    accounts: tuple[str, ...]
+    fallback: tuple[FallbackRoute, ...] = ()
+
+
 class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     """The [engine] table."""
 
@@ -186,6 +201,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """By id: the account's name, or `PROVIDER/default`."""
     default_logins: dict[str, str] = {}
     """The configured accounts that are a provider's default login, by provider."""
+    key_pools: dict[str, KeyPoolSettings] = {}
+    """Pools of keys by name. No account has the name of a pool."""
     rates: dict[str, Rate] = {}
     """By scope or pattern, including those of accounts."""
     engine: EngineTable = EngineTable()
@@ -210,6 +227,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def key_variables(self) -> frozenset[str]:
         """The variables that hold the keys of accounts."""
         return frozenset(account.key_env for account in self.accounts.values() if account.key_env is not None)
+
+    @property
+    def gateway_addresses(self) -> list[str]:
+        """The names that a path of the gateway may begin with: metered accounts and pools of keys."""
+        metered = [account.name for account in self.accounts.values() if account.kind != "subscription"]
+        return sorted([*metered, *self.key_pools])
 
     def agent_names(self) -> list[str]:
         return sorted({*agent_names(), *self.agents})
