@@ -4,6 +4,7 @@ import pytest
 from tests.views.fleets import NOW
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.errors import InvalidInput
 from paceline.events import Event
 from paceline.store import Campaign, MemoryStore, OutcomeRecord, UnitCounts, UnitSpec
 from paceline.views import units
@@ -11,6 +12,8 @@ from paceline.views.units import (
     PageStart,
     UnitChoice,
     UnitFilter,
+    UnitOrder,
+    UnitQuery,
     count_in_phase,
     iter_units,
     phase_of,
@@ -52,7 +55,7 @@ def test_a_todo_unit_waits_or_is_parked() -> None:
 def test_units_are_chosen_by_state_and_by_phase(chosen: UnitFilter | None, expected: list[str]) -> None:
     store = store_with(3, parked=1)
 
-    page = read_units(store, campaign="docs", chosen=chosen, limit=10)
+    page = read_units(store, UnitQuery(campaign="docs", chosen=chosen), limit=10)
 
     assert (ids(page.units), page.cursor) == (expected, None)
     assert ids(iter_units(store, campaign="docs", chosen=chosen, most=10)) == expected
@@ -67,7 +70,7 @@ def test_a_page_of_waiting_units_behind_many_parked_ones_is_cut_short_and_contin
 
     found, cursor, pages = [], None, 0
     while True:
-        page = read_units(store, campaign="docs", chosen="waiting", limit=2, cursor=cursor)
+        page = read_units(store, UnitQuery(campaign="docs", chosen="waiting"), limit=2, cursor=cursor)
         found += ids(page.units)
         pages += 1
         cursor = page.cursor
@@ -76,6 +79,35 @@ def test_a_page_of_waiting_units_behind_many_parked_ones_is_cut_short_and_contin
 
     assert found == ["u8", "u9"]
     assert pages > 1
+
+
+def test_a_search_finds_parts_of_ids_reasons_and_accounts_in_any_order_of_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(units, "MOST_EXAMINED", 4)
+    store = store_with(12)
+    store.claim_units("docs", "Max-1", 1, attempt_ids=["a"], lease_until=NOW + 60, now=NOW)
+    store.hold_units(["docs/u3"], "a Person is needed", now=NOW)
+
+    def found(search: str, limit: int = 2, order: UnitOrder = "plan") -> list[str]:
+        query, seen, cursor = UnitQuery(search=search, order=order), [], None
+        while True:
+            page = read_units(store, query, limit=limit, cursor=cursor)
+            seen += ids(page.units)
+            cursor = page.cursor
+            if cursor is None:
+                return seen
+
+    assert [found(text) for text in ("U1", "person", "max-", "nothing")] == [["u1", "u10", "u11"], ["u3"], ["u0"], []]
+    rest = [f"u{number}" for number in (1, 2, *range(4, 12))]
+    assert [found("", limit, "attention") for limit in (1, 2, 5, 100)] == [["u0", "u3", *rest]] * 4
+    assert found("u1", order="attention") == ["u1", "u10", "u11"]
+
+
+@pytest.mark.parametrize("cursor", ["7", "9.", "x.1", "0.x", "." * 100])
+def test_a_cursor_of_another_order_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a cursor: use the one that came with the page before"):
+        read_units(store_with(2), UnitQuery(order="attention"), limit=1, cursor=cursor)
 
 
 def test_pages_for_people_show_what_needs_attention_first(monkeypatch: pytest.MonkeyPatch) -> None:

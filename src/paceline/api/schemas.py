@@ -294,13 +294,17 @@ class WhyAnswer(Why, frozen=True, kw_only=True):
 
 
 class UnitLog(ResponseSchema, frozen=True, kw_only=True):
-    """The end of the last attempt's output, without control characters. Channels that were not requested are null."""
+    """The end of an attempt's output, without control characters. Channels that were not requested are null.
+
+    `transcript` is what was said, done and answered in it, or its last screen; null if one channel was requested.
+    """
 
     unit: str
     attempt: str
     stdout: str | None
     stderr: str | None
     screen: str | None
+    transcript: str | None
     truncated: bool
 
 

@@ -9,6 +9,7 @@ import msgspec
 from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.tokens import Tokens
+from paceline.errors import InvalidInput
 from paceline.store import CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts, UnitResult
 from paceline.views.safe_text import printable
 from paceline.views.status import total_units
@@ -17,6 +18,8 @@ UnitPhase = Literal["running", "quarantined", "unverified", "held", "parked", "w
 """The states of units, with `todo` divided into `waiting` and `parked`. Those that need attention come first."""
 UnitFilter = Literal["waiting", "parked", UnitState]
 """What units can be chosen by: a state, or one of the two phases of `todo`."""
+UnitOrder = Literal["plan", "attention"]
+"""The order of pages: that of the plans, or by state, with those that need attention first."""
 PHASES: Final[tuple[UnitPhase, ...]] = get_args(UnitPhase)
 ORDERED_STATES: Final[tuple[UnitState, ...]] = (
     "running",
@@ -27,10 +30,12 @@ ORDERED_STATES: Final[tuple[UnitState, ...]] = (
     "done",
     "cancelled",
 )
+_PLACE_MARK: Final = "."
+"""Between the state and the cursor in it, in the cursors of pages that are ordered by state."""
 PAGE_UNITS: Final = 200
 MOST_READS: Final = 50
 MOST_EXAMINED: Final = 5_000
-"""Reads and units for one page of waiting or parked units, which the store keeps together.
+"""Reads and units for one page of waiting or parked units, which the store keeps together, or of a search.
 
 The API reads them on the loop of the engine: a page is cut short rather than late."""
 MOST_EXAMINED_ORDERED: Final = 20_000
@@ -213,23 +218,60 @@ def unit_history(store: Store, unit_id: str) -> list[StoredEvent]:
 # -- pages of units ----------------------------------------------------------------------------------
 
 
-def read_units(
-    store: Store, *, campaign: str | None, chosen: UnitFilter | None, limit: int, cursor: str | None = None
-) -> Page:
-    """Return a page of units in plan order. It may be shorter than `limit`; there is more while it has a cursor."""
-    state = None if chosen is None else stored_state(chosen)
-    if chosen not in ("waiting", "parked"):
-        return store.units(campaign=campaign, state=state, limit=limit, cursor=cursor)
+class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which units to list, and in which order. `search` is a part of their id, reason or account."""
+
+    campaign: str | None = None
+    chosen: UnitFilter | None = None
+    search: str = ""
+    order: UnitOrder = "plan"
+
+    @property
+    def states(self) -> tuple[UnitState | None, ...]:
+        """The states in which the store is read, one after the other; None for all at once."""
+        state = None if self.chosen is None else stored_state(self.chosen)
+        return ORDERED_STATES if self.order == "attention" and state is None else (state,)
+
+    def is_met_by(self, unit: Unit) -> bool:
+        return is_chosen(unit, self.chosen) and _contains(unit, self.search.casefold())
+
+
+def read_units(store: Store, query: UnitQuery, *, limit: int, cursor: str | None = None) -> Page:
+    """Return a page of units. It may be shorter than `limit`; there is more while it has a cursor.
+
+    The store is read page by page, so that a rare text costs a bounded time for each page.
+    """
+    states = query.states
+    place, cursor = _place_of(cursor, len(states)) if len(states) > 1 else (0, cursor)
     found: list[Unit] = []
     examined = 0
     for _ in range(MOST_READS):
-        page = store.units(campaign=campaign, state=state, limit=limit - len(found), cursor=cursor)
-        found += [unit for unit in page.units if is_chosen(unit, chosen)]
+        page = store.units(campaign=query.campaign, state=states[place], limit=limit - len(found), cursor=cursor)
+        found += filter(query.is_met_by, page.units)
         examined += len(page.units)
         cursor = page.cursor
-        if cursor is None or len(found) >= limit or examined >= MOST_EXAMINED:
+        if cursor is None:
+            place += 1
+        if place == len(states):
+            return Page(units=tuple(found))
+        if len(found) >= limit or examined >= MOST_EXAMINED:
             break
-    return Page(units=tuple(found), cursor=cursor)
+    return Page(units=tuple(found), cursor=f"{place}{_PLACE_MARK}{cursor or ''}" if len(states) > 1 else cursor)
+
+
+def _contains(unit: Unit, words: str) -> bool:
+    """Return whether the id, the reason or the account of the unit contains the text, in any case of letters."""
+    return not words or any(words in (text or "").casefold() for text in (unit.id, unit.reason, unit.account))
+
+
+def _place_of(cursor: str | None, states: int) -> tuple[int, str | None]:
+    """Return the state at which a page begins, and the cursor in it."""
+    if cursor is None:
+        return 0, None
+    place, mark, inner = cursor.partition(_PLACE_MARK)
+    if not mark or len(place) != 1 or place not in "0123456789"[:states]:
+        raise InvalidInput(f"{cursor!r:.60} is not a cursor: use the one that came with the page before")
+    return int(place), inner or None
 
 
 def iter_units(store: Store, *, campaign: str | None, chosen: UnitFilter | None = None, most: int) -> Iterator[Unit]:

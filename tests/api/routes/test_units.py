@@ -13,7 +13,8 @@ UNIT_FIELDS = {
     "id", "campaign", "state", "attempts", "tries", "parks", "resume_at", "reason", "account", "session_id",
     "started_at", "ended_at", "exit_code", "parked", "denials", "warnings", "phase", "agent", "model", "host", "turns",
     "tokens", "cost", "answer", "workspace", "branch", "base", "commit", "files_changed", "lines_added",
-    "lines_removed", "checks", "waited_seconds", "parked_seconds", "ran_seconds",
+    "lines_removed", "checks", "waited_seconds", "parked_seconds", "ran_seconds", "context_tokens", "lost_tokens",
+    "lost_tokens_estimated",
 }  # fmt: skip
 
 
@@ -210,8 +211,42 @@ async def test_the_log_is_the_end_of_each_channel(daemon: Daemon) -> None:
         "stdout": None,
         "stderr": "trouble\n",
         "screen": None,
+        "transcript": None,
         "truncated": False,
     }
+    assert whole["transcript"].endswith("19999\n20000\ntrouble\n")
+
+
+async def test_each_attempt_of_a_unit_has_its_own_log(daemon: Daemon) -> None:
+    daemon.add(
+        "docs", "echo try >> tries; echo this is $(wc -l < tries); [ $(wc -l < tries) -gt 1 ]", "a", max_attempts=1
+    )
+    await daemon.until(lambda: daemon.counts("docs").quarantined == 1)
+    first = daemon.unit("docs/a").attempt_id
+    await daemon.ask("POST", "/v1/units/docs/a/retry")
+    await daemon.until(lambda: daemon.counts("docs").done == 1)
+
+    earlier = await daemon.get(f"/v1/units/docs/a/log?attempt={first}")
+    last = await daemon.get("/v1/units/docs/a/log")
+    daemon.add("other", "true", "b")
+    foreign = await daemon.get(f"/v1/units/other/b/log?attempt={first}", code=404)
+
+    assert (earlier["attempt"], earlier["stdout"]) == (first, "this is 1\n")
+    assert last["stdout"] == "this is 2\n"
+    assert foreign["detail"] == f"other/b has no attempt {first!r}; the `attempt` of its events names them"
+
+
+async def test_units_are_searched_and_ordered(daemon: Daemon) -> None:
+    daemon.add("docs", "true", "a1", "b1", "a2", state="paused")
+    daemon.store.hold_units(["docs/a2"], "no key for gpt", now=time.time())
+
+    assert await ids(daemon, "search=A") == ["docs/a1", "docs/a2"]
+    assert await ids(daemon, "search=gpt") == ["docs/a2"]
+    assert await ids(daemon, "order=attention&limit=1") == ["docs/a2", "docs/a1", "docs/b1"]
+    long = await daemon.get(f"/v1/units?search={'x' * 201}", code=400)
+    unknown = await daemon.get("/v1/units?order=size", code=400)
+    assert "search" in long["detail"]
+    assert "order" in unknown["detail"]
 
 
 @pytest.mark.parametrize(("query", "field"), [("channel=stdin", "channel"), ("tail_bytes=0", "tail_bytes")])

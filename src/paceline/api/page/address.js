@@ -2,7 +2,7 @@
 // and the back button undoes them one by one.
 
 const STEPS = new Set(["campaign", "state", "unit"]); // choices that the back button undoes
-const DEFAULTS = { campaign: "", state: "", unit: "", hours: 6, scope: "" };
+const DEFAULTS = { campaign: "", state: "", search: "", order: "attention", unit: "", hours: 6, scope: "" };
 
 export function makeAddress() {
   const listeners = new Set();

@@ -10,6 +10,7 @@ import { makeStrip } from "./engine_strip.js";
 import { makeEvents } from "./events.js";
 import { makeFirstStart } from "./first_start.js";
 import { makeHosts } from "./hosts.js";
+import { makeKeys } from "./keys.js";
 import { makeNeeds } from "./needs.js";
 import { announce } from "./notices.js";
 import { isReadOnly, setConnected } from "./permissions.js";
@@ -28,7 +29,7 @@ const STALE_AFTER_MS = 1200; // a short interruption is not worth a notice
 
 const byId = (id) => document.getElementById(id);
 const address = makeAddress();
-const panel = makeUnitPanel(byId("unit"), address);
+const panel = makeUnitPanel(byId("unit"), { address, refetch: () => live.refetch() });
 const openUnit = (id) => panel.open(id);
 const refetch = () => live.refetch();
 
@@ -44,6 +45,7 @@ const needs = makeNeeds(byId("needs"), { refetch, showUnits: units.show });
 const tabTitle = makeTabTitle();
 const events = makeEvents(byId("events"), openUnit);
 
+makeKeys(byId("keys"), { searchUnits: units.search, goToUnits: units.focus, goToCampaigns: campaigns.focus });
 show(byId("read-only"), isReadOnly());
 
 let staleTimer = 0;
@@ -88,7 +90,7 @@ setInterval(() => {
 setInterval(timeline.refetch, 15000);
 timeline.refetch();
 address.onChange((names) => {
-  if (names.includes("campaign") || names.includes("state")) units.restart();
+  if (["campaign", "state", "search", "order"].some((name) => names.includes(name))) units.restart();
   panel.open(address.get("unit"));
 });
 panel.open(address.get("unit"));

@@ -16,6 +16,7 @@ export function makeCampaigns(root, { refetch, showUnits }) {
   const aside = document.getElementById("campaigns-aside");
 
   return {
+    focus: () => root.focus(),
     update(overview) {
       const { campaigns } = overview;
       show(empty, campaigns.length === 0);

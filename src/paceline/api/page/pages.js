@@ -17,6 +17,11 @@ export class Pages {
     return this.isComplete ? this.starts[pages] : this.starts[pages - 1] + this.usualLength;
   }
 
+  /** The number of rows that have been read. */
+  get found() {
+    return this.starts[this.starts.length - 1];
+  }
+
   /** Return the page of a row, or the last known page, from which reading continues. */
   pageOf(row) {
     let [low, high] = [0, this.cursors.length - 1];

@@ -1,10 +1,13 @@
 // The side panel of one unit: why it waits, its attempts, its cost, its transcript, its answer, its change and its prompt.
 
 import { makeDiffView } from "./diff_view.js";
-import { el, icon, partsOf, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
+import { actionButton, el, icon, partsOf, setAttribute, setIcon, setText, show, syncChildren } from "./dom.js";
 import { ago, clockSeconds, clockTime, count, duration, fullTime, NOTHING, now, phaseOf, until } from "./format.js";
+import { runAction } from "./notices.js";
 import { get } from "./requests.js";
 import { throttled } from "./throttle.js";
+import { hintText, makeUnitActions } from "./unit_actions.js";
+import { makeUnitAttempts } from "./unit_attempts.js";
 
 const TABS = [
   ["screen", "Transcript"],
@@ -17,8 +20,10 @@ const TABS = [
   ["history", "History"],
 ];
 const REFETCH_MS = 1000;
+const DOWNLOAD_BYTES = 4 << 20; // the most that the server sends at once
+const NEAR_END = 24; // pixels
 
-export function makeUnitPanel(dialog, address) {
+export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
   const title = el("h2", { id: "unit-title" });
   const symbol = icon("waiting");
   const word = el("span");
@@ -35,15 +40,37 @@ export function makeUnitPanel(dialog, address) {
   const note = el("p", { class: "note" });
   const history = el("ol", { class: "event-list" });
   const diff = makeDiffView();
-  const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, note, text, history, diff.node);
+  const follow = el("input", { type: "checkbox", checked: true, onchange: () => follow.checked && scrollToEnd() });
+  const followLabel = el("label", {}, follow, "Follow");
+  const small = { class: "button small", isHarmless: true };
+  const copy = actionButton({ ...small, icon: "check" }, "Copy", () => runAction(copyText, "Copied."));
+  const download = actionButton({ ...small, icon: "parked" }, "Download", () => runAction(downloadText));
+  const tools = el("div", { class: "pane-tools" }, copy, download, followLabel);
+  const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, tools, note, text, history, diff.node);
+  const actions = makeUnitActions(() => {
+    refetch.atOnce();
+    refetchPage();
+  });
+  const attempts = makeUnitAttempts(chooseAttempt);
   const banner = el("p", { class: "banner held", hidden: true }, icon("warning"), el("span"));
-  dialog.append(el("header", {}, title, state, close), banner, reasons, facts, tabs, pane);
+  dialog.append(
+    el("header", {}, title, state, close),
+    banner,
+    reasons,
+    actions.node,
+    facts,
+    attempts.node,
+    tabs,
+    pane,
+  );
 
   let chosen = "screen";
   let id = "";
   let unit = null;
   let why = null;
   let log = null;
+  let logProblem = "";
+  let attempt = ""; // an earlier one; "" for the last
   const refetch = throttled(fetchUnit, REFETCH_MS);
 
   for (const [name, label] of TABS) {
@@ -79,6 +106,7 @@ export function makeUnitPanel(dialog, address) {
     }
     if (unitId === id && dialog.open) return;
     [id, unit, why, log, chosen] = [unitId, null, null, null, "screen"];
+    [logProblem, attempt, follow.checked] = ["", "", true];
     diff.close();
     address.set("unit", unitId);
     draw();
@@ -86,29 +114,86 @@ export function makeUnitPanel(dialog, address) {
     refetch.atOnce();
   }
 
+  /** Fetch the unit, the reasons it waits and its log. Each is shown as it comes, also if another one fails. */
   async function fetchUnit() {
     const mine = id;
     if (!mine) return;
     const path = pathOf(mine);
-    let problem = "";
+    const problems = new Set();
+    const load = async (part, apply) => {
+      try {
+        const answer = await get(`${path}${part}`);
+        if (mine === id) apply(answer);
+      } catch (error) {
+        problems.add(error.message);
+      }
+      if (mine === id) draw();
+    };
+    await Promise.all([
+      load("", (answer) => (unit = answer)).then(() => fetchLog(mine)),
+      load("/why", (answer) => (why = answer)),
+    ]);
+    if (mine !== id) return;
+    setText(banner.lastChild, [...problems].join(" "));
+    show(banner, problems.size > 0);
+  }
+
+  /** The output of an old attempt is removed after a while. That is said in its place, and hides nothing else. */
+  async function fetchLog(mine) {
+    if (mine !== id || !unit?.attempt) return;
+    const wanted = attempt;
+    let [found, problem] = [null, ""];
     try {
-      const found = await get(path);
-      const reason = await get(`${path}/why`);
-      const printed = found.attempt === null ? null : await logOf(path);
-      if (mine === id) [unit, why, log] = [found, reason, printed];
+      found = await get(logPath(id, wanted));
     } catch (error) {
       problem = error.message;
     }
-    if (mine !== id) return;
-    setText(banner.lastChild, problem);
-    show(banner, problem !== "");
+    if (mine !== id || wanted !== attempt) return;
+    [log, logProblem] = [found, problem];
     draw();
   }
 
+  function chooseAttempt(wanted) {
+    [attempt, log, logProblem] = [wanted, null, ""];
+    if (!isTail(chosen)) chosen = "screen";
+    draw();
+    fetchLog(id);
+  }
+
+  function shownText() {
+    if (chosen === "screen" && attempt) return log?.transcript ?? "";
+    return textOf(chosen, unit, log);
+  }
+
+  async function copyText() {
+    const value = shownText();
+    if (navigator.clipboard) await navigator.clipboard.writeText(value);
+    else throw new Error("This browser lets only pages of https or of this machine copy. Use Download.");
+  }
+
+  /** Save the text of the tab as a file; of an output more than is shown. */
+  async function downloadText() {
+    const isOutput = chosen === "stdout" || chosen === "stderr";
+    const whole = isOutput ? await get(`${logPath(id, attempt, chosen)}&tail_bytes=${DOWNLOAD_BYTES}`) : null;
+    const url = URL.createObjectURL(new Blob([isOutput ? whole[chosen] : shownText()], { type: "text/plain" }));
+    const name = `${id.replace(/[^\w.-]+/g, "-")}.${chosen}.txt`;
+    el("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  }
+
+  function scrollToEnd() {
+    text.scrollTop = text.scrollHeight;
+  }
+
+  text.addEventListener("scroll", () => {
+    if (isTail(chosen)) follow.checked = text.scrollHeight - text.scrollTop - text.clientHeight < NEAR_END;
+  });
+
   function choose(name) {
     chosen = name;
+    follow.checked = true;
     draw();
-    text.scrollTop = isTail(name) ? text.scrollHeight : 0;
+    if (!isTail(name)) text.scrollTop = 0;
   }
 
   function draw() {
@@ -130,6 +215,11 @@ export function makeUnitPanel(dialog, address) {
       ([name]) => name,
       ([name]) => factItem(name),
     );
+    actions.update(
+      unit,
+      why ? [why, ...why.others].flatMap((each) => (each.hint ?? "").split("; ")) : [],
+    );
+    attempts.update(unit?.history ?? [], attempt);
     for (const [name] of TABS) {
       const tab = document.getElementById(`tab-${name}`);
       setAttribute(tab, "aria-selected", String(name === chosen));
@@ -144,6 +234,7 @@ export function makeUnitPanel(dialog, address) {
     const isDiff = chosen === "diff" && unit !== null;
     show(history, isHistory);
     show(diff.node, isDiff);
+    show(tools, false);
     if (isDiff) {
       show(text, false);
       show(note, false);
@@ -162,14 +253,18 @@ export function makeUnitPanel(dialog, address) {
       );
       return;
     }
-    const shown = textOf(chosen, unit, log);
-    const isAtEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 24;
+    const shown = shownText();
+    show(tools, Boolean(shown));
+    show(followLabel, isTail(chosen));
     show(text, Boolean(shown));
     setText(text, shown);
-    if (isTail(chosen) && isAtEnd) text.scrollTop = text.scrollHeight;
-    const isCut = log?.truncated && (chosen === "stdout" || chosen === "stderr");
+    if (isTail(chosen) && follow.checked) scrollToEnd();
+    const isOutput = chosen === "stdout" || chosen === "stderr";
+    const isCut = log?.truncated && isOutput;
     show(note, !shown || isCut);
-    setText(note, shown ? "Only the end is shown; paceline logs prints everything." : emptyText(chosen, unit));
+    const isMissing = logProblem && (isOutput || chosen === "screen");
+    const why = isMissing ? logProblem : emptyText(chosen, unit);
+    setText(note, shown ? "Only the end is shown; paceline logs prints everything." : why);
   }
 
   function tick() {
@@ -198,13 +293,9 @@ function pathOf(id) {
   return `/v1/units/${encodeURIComponent(id)}`;
 }
 
-/** The output of an old attempt is removed after a while; what the unit did is still worth showing. */
-async function logOf(path) {
-  try {
-    return await get(`${path}/log`);
-  } catch {
-    return null;
-  }
+function logPath(id, attempt, channel = "") {
+  const query = new URLSearchParams({ ...(attempt ? { attempt } : {}), ...(channel ? { channel } : {}) });
+  return `${pathOf(id)}/log?${query}`;
 }
 
 function isTail(name) {
@@ -282,8 +373,9 @@ function reasonItem() {
     update(why) {
       last = why;
       setText(detail, why.detail);
-      setText(hint, why.hint ?? "");
-      show(hint, Boolean(why.hint));
+      const left = hintText(why.hint);
+      setText(hint, left);
+      show(hint, left !== "");
       tick();
     },
   };
@@ -295,7 +387,7 @@ function factsOf(unit) {
   return [
     ["Charged attempts", count(unit.attempts)],
     ["Attempts", count(unit.tries)],
-    ["Parked", unit.parks === 1 ? "once" : `${count(unit.parks)} times`],
+    ["Parked", unit.parks === 0 ? NOTHING : unit.parks === 1 ? "once" : `${count(unit.parks)} times`],
     ["Phase", unit.phase ?? NOTHING],
     ["Account", unit.account ?? NOTHING],
     ["Model", unit.model ?? NOTHING],

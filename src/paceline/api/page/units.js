@@ -13,6 +13,9 @@ const COMPACT_BELOW = 560;
 const OVERSCAN = 6;
 const TAIL_LENGTH = 14;
 const REFETCH_MS = 1000;
+const TYPING_MS = 250; // a search starts when the typing pauses
+const FILTERS = ["campaign", "state", "search"];
+const COLUMNS = ["Unit", "State", "Account", "When", "Why"];
 const STATES = ["running", "waiting", "parked", "done", "unverified", "quarantined", "held", "cancelled"];
 
 export function makeUnits(root, { address, openUnit }) {
@@ -27,28 +30,61 @@ export function makeUnits(root, { address, openUnit }) {
     el("option", { value: "", text: "All states" }),
     ...STATES.map((each) => el("option", { value: each, text: each })),
   );
+  const search = el("input", {
+    type: "search",
+    id: "unit-search",
+    "aria-label": "Search units",
+    title: "A part of the id, reason or account",
+    placeholder: "Search",
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: "200",
+    oninput: () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => filter("search", search.value.trim()), TYPING_MS);
+    },
+  });
+  const order = el(
+    "select",
+    { "aria-label": "Order", onchange: () => filter("order", order.value) },
+    el("option", { value: "attention", text: "Running and stopped first" }),
+    el("option", { value: "plan", text: "Order of the plans" }),
+  );
   const columns = el(
     "div",
-    { class: "unit-head", "aria-hidden": "true" },
-    ...["Unit", "State", "Account", "When", "Why"].map((text) => el("span", { text })),
+    { class: "unit-head", role: "row", "aria-rowindex": "1" },
+    ...COLUMNS.map((text) => el("span", { text, role: "columnheader" })),
   );
-  const rows = el("div", { class: "unit-rows", role: "rowgroup" });
-  const view = el("div", { class: "unit-view", role: "table", "aria-label": "Units", tabindex: "0" }, rows);
+  const rows = el("div", { class: "unit-rows", role: "presentation" });
+  const view = el("div", { class: "unit-view", role: "rowgroup", tabindex: "-1" }, rows);
+  const table = el(
+    "div",
+    { class: "unit-table", role: "table", "aria-label": "Units" },
+    el("div", { role: "rowgroup" }, columns),
+    view,
+  );
   const foot = el("p", { class: "unit-foot", role: "status" });
   const empty = emptyState("No units here", "", []);
-  root.querySelector(".controls").append(campaign, state);
-  root.querySelector(".body").append(columns, view, empty, foot);
+  root.querySelector(".controls").append(search, campaign, state, order);
+  root.querySelector(".body").append(table, empty, foot);
 
   const parts = new Map(); // row number -> its element
   let pages = new Pages(PAGE);
   let generation = 0;
   let total = null;
+  let overview = null;
+  let current = 0; // the row that Tab reaches; the arrow keys move it
+  let typing = 0;
   let isCompact = false;
   const loading = new Set();
   const refresh = throttled(reloadVisible, REFETCH_MS);
 
   view.addEventListener("scroll", draw, { passive: true });
   view.addEventListener("keydown", onKey);
+  view.addEventListener("focusin", () => {
+    current = focusedRow() ?? current;
+    drawTabStop();
+  });
   new ResizeObserver(() => {
     isCompact = view.clientWidth < COMPACT_BELOW;
     root.classList.toggle("compact", isCompact);
@@ -65,9 +101,19 @@ export function makeUnits(root, { address, openUnit }) {
     pages = new Pages(PAGE);
     loading.clear();
     view.scrollTop = 0;
+    current = 0;
     campaign.value = address.get("campaign");
     state.value = address.get("state");
+    order.value = address.get("order");
+    if (search !== document.activeElement) search.value = address.get("search");
+    countAll();
     draw();
+  }
+
+  /** How many units the filters leave, from the last overview; unknown while a text is searched. */
+  function countAll() {
+    const isKnown = overview !== null && !address.get("search");
+    total = isKnown ? totalOf(overview, address.get("campaign"), address.get("state")) : null;
   }
 
   function rowHeight() {
@@ -78,8 +124,8 @@ export function makeUnits(root, { address, openUnit }) {
     if (loading.has(page)) return;
     loading.add(page);
     const mine = generation;
-    const query = new URLSearchParams({ limit: String(PAGE) });
-    for (const name of ["campaign", "state"]) if (address.get(name)) query.set(name, address.get(name));
+    const query = new URLSearchParams({ limit: String(PAGE), order: address.get("order") });
+    for (const name of FILTERS) if (address.get(name)) query.set(name, address.get(name));
     if (pages.cursors[page] !== null) query.set("cursor", pages.cursors[page]);
     try {
       const answer = await get(`/v1/units?${query}`);
@@ -111,6 +157,7 @@ export function makeUnits(root, { address, openUnit }) {
       if (number >= first && number < last) continue;
       parts.delete(number);
       spare.push(part);
+      if (part.node.contains(document.activeElement)) view.focus({ preventScroll: true }); // its row has scrolled away
     }
     for (let number = first; number < last; number += 1) {
       let part = parts.get(number);
@@ -120,26 +167,57 @@ export function makeUnits(root, { address, openUnit }) {
         if (!part.node.isConnected) rows.append(part.node);
       }
       part.node.style.transform = `translateY(${number * height}px)`;
-      setAttribute(part.node, "aria-rowindex", String(number + 1));
+      setAttribute(part.node, "aria-rowindex", String(number + 2)); // the head is the first
       part.update(pages.at(number));
     }
     for (const part of spare) part.node.remove();
+    sortRows(first, last);
+    drawTabStop();
     const isEmpty = pages.isComplete && pages.length === 0;
     show(empty, isEmpty);
-    show(view, !isEmpty);
-    show(columns, !isEmpty);
+    show(table, !isEmpty);
     if (isEmpty) showEmpty();
-    setAttribute(view, "aria-rowcount", String(total ?? -1));
+    setAttribute(table, "aria-rowcount", String(total === null ? -1 : total + 1));
     showFoot();
   }
 
+  /** Put the recycled rows into their order for screen readers. The focused row stays where it is: moving it would end the focus. */
+  function sortRows(first, last) {
+    let next = rows.firstElementChild;
+    for (let number = first; number < last; number += 1) {
+      const { node } = parts.get(number);
+      if (node.contains(document.activeElement)) {
+        while (next !== node) {
+          const misplaced = next;
+          next = next.nextElementSibling;
+          rows.append(misplaced);
+        }
+      }
+      if (node === next) next = next.nextElementSibling;
+      else rows.insertBefore(node, next);
+    }
+  }
+
+  /** Let Tab reach one row only: the current one, or the first in sight. */
+  function drawTabStop() {
+    const height = rowHeight();
+    const firstSeen = Math.ceil(view.scrollTop / height);
+    const isSeen = current >= firstSeen && (current + 1) * height <= view.scrollTop + view.clientHeight;
+    const stop = isSeen ? current : firstSeen;
+    for (const [number, part] of parts) part.setTabStop(number === stop);
+  }
+
+  function focusedRow() {
+    return [...parts].find(([, part]) => part.node.contains(document.activeElement))?.[0];
+  }
+
   function showEmpty() {
-    const isFiltered = address.get("campaign") || address.get("state");
+    const isFiltered = FILTERS.some((name) => address.get(name));
     setText(empty.children[0], isFiltered ? "No unit matches" : "No units yet");
     setText(
       empty.children[1],
       isFiltered
-        ? "Choose another campaign or state above."
+        ? "Search for another text, or choose another campaign or state above."
         : "The units of a plan appear here once it is added: paceline add plan.toml",
     );
   }
@@ -150,6 +228,11 @@ export function makeUnits(root, { address, openUnit }) {
   }
 
   function showFoot() {
+    if (address.get("search")) {
+      const found = plural(pages.found, "unit");
+      setText(foot, pages.isComplete ? `${found} found` : `${found} found so far`);
+      return;
+    }
     if (!pages.items.size || pages.length === 0 || total === null) {
       setText(foot, pages.items.size ? "" : "Loading…");
       return;
@@ -162,16 +245,24 @@ export function makeUnits(root, { address, openUnit }) {
   }
 
   function onKey(event) {
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
-    const number = [...parts].find(([, part]) => part.node.contains(document.activeElement))?.[0];
-    if (by === undefined || number === undefined) return;
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity }[event.key];
+    if (by === undefined || pages.length === 0) return;
+    const number = focusedRow() ?? current - Math.sign(by); // of the view itself: to the current row
     event.preventDefault();
     const target = Math.max(0, Math.min(pages.length - 1, number + by));
     const [height, top] = [rowHeight(), target * rowHeight()];
     if (top < view.scrollTop) view.scrollTop = top;
     else if (top + height > view.scrollTop + view.clientHeight) view.scrollTop = top + height - view.clientHeight;
     draw();
+    current = target;
     parts.get(target)?.focus();
+  }
+
+  function focus() {
+    root.scrollIntoView({ block: "nearest" });
+    const [first] = visibleRows();
+    (parts.get(current) ?? parts.get(first))?.focus();
+    if (!view.contains(document.activeElement)) view.focus({ preventScroll: true });
   }
 
   /** Reload the visible pages after an event of a unit. */
@@ -179,13 +270,14 @@ export function makeUnits(root, { address, openUnit }) {
     for (const page of pagesIn(...visibleRows())) await load(page);
   }
 
-  function update(overview) {
+  function update(latest) {
+    overview = latest;
     const names = overview.campaigns.map((each) => each.name);
     syncOptions(campaign, names);
     if (campaign.value !== address.get("campaign")) campaign.value = address.get("campaign");
-    total = totalOf(overview, address.get("campaign"), address.get("state"));
+    countAll();
     showFoot();
-    if (pages.isComplete && total > pages.length) refresh();
+    if (total !== null && pages.isComplete && total > pages.length) refresh();
   }
 
   restart();
@@ -196,9 +288,15 @@ export function makeUnits(root, { address, openUnit }) {
     show(name, phase) {
       address.set("campaign", name);
       address.set("state", phase);
+      address.set("search", "");
       restart();
+      focus();
+    },
+    focus,
+    search() {
       root.scrollIntoView({ block: "nearest" });
-      view.focus();
+      search.focus();
+      search.select();
     },
     tick() {
       for (const part of parts.values()) part.tick();
@@ -227,7 +325,7 @@ function unitRow(openUnit) {
   let unit = null;
   const head = el("span", { class: "head" });
   const tail = el("span", { class: "tail" }); // never truncated, because the end of the id distinguishes units
-  const name = el("button", { type: "button", class: "link", onclick: () => unit && openUnit(unit.id) }, head, tail);
+  const name = el("button", { type: "button", class: "link", onclick: () => unit && openUnit(unit.id), tabindex: "-1" }, head, tail);
   const symbol = icon("waiting");
   const word = el("span");
   const account = el("span", { class: "cell account", role: "cell" });
@@ -252,11 +350,14 @@ function unitRow(openUnit) {
     node.classList.toggle("blank", unit === null);
     if (unit === null) {
       for (const each of [head, tail, word, account, when, why]) setText(each, "");
+      setAttribute(name, "aria-label", "Loading");
+      setAttribute(node, "data-unit", null);
       return;
     }
     const phase = phaseOf(unit);
     setText(head, unit.id.slice(0, -TAIL_LENGTH));
     setText(tail, unit.id.slice(-TAIL_LENGTH));
+    setAttribute(name, "aria-label", unit.id); // whole: the two parts would be read as two words
     setAttribute(node, "data-state", phase);
     setAttribute(node, "data-unit", unit.id);
     setIcon(symbol, phase);
@@ -271,7 +372,13 @@ function unitRow(openUnit) {
     if (unit) setText(when, whenOf(unit, phaseOf(unit)));
   }
 
-  return { node, update, tick, focus: () => name.focus({ preventScroll: true }) };
+  return {
+    node,
+    update,
+    tick,
+    focus: () => name.focus({ preventScroll: true }),
+    setTabStop: (isStop) => setAttribute(name, "tabindex", isStop ? "0" : "-1"),
+  };
 }
 
 function whenOf(unit, phase) {

@@ -23,13 +23,24 @@ from paceline.detect.stream import Channel
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
+from paceline.events import ATTEMPT_STARTS
 from paceline.executors.spool import read_tail
 from paceline.shared_leadership import started_elsewhere
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.transcript import last_output, transcript_provider
 from paceline.views.unit_changes import UnitDiff, unit_change, unit_diff
-from paceline.views.units import UnitDetail, UnitFilter, UnitView, read_units, unit_detail, unit_history, unit_view
+from paceline.views.units import (
+    UnitDetail,
+    UnitFilter,
+    UnitOrder,
+    UnitQuery,
+    UnitView,
+    read_units,
+    unit_detail,
+    unit_history,
+    unit_view,
+)
 from paceline.views.why import explain_unit
 
 POSITION_HEADER = "x-paceline-position"
@@ -39,6 +50,8 @@ COMPLETE_HEADER = "x-paceline-complete"
 SCREEN_BYTES = 256 * 1024
 """How much of the end of an output on another host a transcript is made from."""
 MOST_UNITS = 1000
+MOST_SEARCHED = 200
+"""Characters of a search: ids are shorter, and the text is compared with every unit that is read."""
 TAIL_BYTES = 64 * 1024
 DIFF_BYTES = 1 << 20
 MOST_TAIL_BYTES = 4 << 20
@@ -49,18 +62,32 @@ State = Annotated[
     QueryParameter(name="state", description="Only units in this state; `todo` has both `waiting` and `parked`."),
 ]
 Limit = Annotated[int, QueryParameter(ge=1, le=MOST_UNITS, description="How many units at most.")]
+Search = Annotated[
+    str,
+    QueryParameter(max_length=MOST_SEARCHED, description="A part of the id, reason or account."),
+]
+Order = Annotated[
+    UnitOrder, QueryParameter(description="`plan`, or `attention`: running and stopped units first, done ones last.")
+]
+Attempt = Annotated[
+    str | None,
+    QueryParameter(description="An earlier attempt, by the `attempt` of its events."),
+]
 Cursor = Annotated[str | None, QueryParameter(description="The cursor of the page before.")]
 
 
-@get("/v1/units", sync_to_thread=False, summary="Units, page by page, in the order of their campaigns and plans")
+@get("/v1/units", sync_to_thread=False, summary="Units, page by page, in the order of their plans or by state")
 def list_units(
     context: Context,
     campaign: FromQuery[str | None] = None,
     chosen: State = None,
     limit: Limit = 100,
     cursor: Cursor = None,
+    search: Search = "",
+    order: Order = "plan",
 ) -> Units:
-    page = read_units(context.store, campaign=campaign, chosen=chosen, limit=limit, cursor=cursor)
+    query = UnitQuery(campaign=campaign, chosen=chosen, search=search.strip(), order=order)
+    page = read_units(context.store, query, limit=limit, cursor=cursor)
     return Units(units=[unit_view(unit) for unit in page.units], cursor=page.cursor)
 
 
@@ -95,7 +122,7 @@ def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)
 
 
-@get("/v1/units/{unit_id:str}/log", summary="The end of the last attempt's output")
+@get("/v1/units/{unit_id:str}/log", summary="The end of an attempt's output, and its transcript")
 async def get_log(
     unit_id: FromPath[str],
     context: Context,
@@ -103,22 +130,38 @@ async def get_log(
     tail_bytes: Annotated[
         int, QueryParameter(ge=1, le=MOST_TAIL_BYTES, description="How much of the end of each channel.")
     ] = TAIL_BYTES,
+    attempt: Attempt = None,
 ) -> UnitLog:
-    unit = _find_unit(context, unit_id)
-    async with output_folder(context, unit, tail_bytes) as folder:
+    unit = _at_attempt(context, _find_unit(context, unit_id), attempt)
+    provider = transcript_provider(context.store, context.settings, unit)
+    async with output_folder(context, unit, max(tail_bytes, SCREEN_BYTES)) as folder:
         if unit.attempt_id is None or folder is None:
             why = "has not been started yet" if unit.attempt_id is None else "has no output any more"
             raise UnknownName(f"{unit.id} {why}")
         channels = [each for each in CHANNELS if channel in (None, each)]
         texts, is_truncated = await asyncio.to_thread(_read_tails, folder, channels, tail_bytes)
+        transcript = None
+        if channel is None:
+            transcript = await asyncio.to_thread(last_output, folder, provider, context.zone)
     return UnitLog(
         unit=unit.id,
         attempt=unit.attempt_id,
         stdout=texts.get("stdout"),
         stderr=texts.get("stderr"),
         screen=texts.get("screen"),
+        transcript=transcript,
         truncated=is_truncated,
     )
+
+
+def _at_attempt(context: ApiContext, unit: Unit, attempt: str | None) -> Unit:
+    """Return the unit as it was in one of its attempts, as far as its output is concerned."""
+    if attempt is None or attempt == unit.attempt_id:
+        return unit
+    starts = (each.event for each in unit_history(context.store, unit.id) if each.event.name in ATTEMPT_STARTS)
+    if all(event.fields.get("attempt") != attempt for event in starts):
+        raise UnknownName(f"{unit.id} has no attempt {attempt!r:.80}; the `attempt` of its events names them")
+    return msgspec.structs.replace(unit, attempt_id=attempt)
 
 
 @get("/v1/units/{unit_id:str}/output", summary="A piece of the last attempt's output, as it was printed")
