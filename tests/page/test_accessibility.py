@@ -110,6 +110,33 @@ async def test_the_page_has_landmarks_and_every_control_has_a_name(daemon: Daemo
     assert nameless == []
 
 
+async def test_every_name_begins_with_what_is_seen_and_every_target_is_large_enough(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a")
+    daemon.add("fails", "exit 1", "x", max_attempts=1)
+    daemon.engine.limiter.report("anthropic/max-1", BillingStop(detail="the login has expired"))
+    await daemon.until(lambda: daemon.counts("fails").quarantined == 1)
+    await page.goto(page_address(daemon))
+    await expect(page.get_by_role("button", name="Retry 1 failed unit of fails")).to_be_visible()
+
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Paceline")
+    assert await page.evaluate(MISMATCHES) == []
+    assert await page.evaluate(SMALL_TARGETS) == []
+    await page.locator("#units .link").first.click()
+    await expect(page.locator("#unit .unit-actions button:visible").first).to_be_visible()
+    assert await page.evaluate(MISMATCHES) == []
+    assert await page.evaluate(SMALL_TARGETS) == []
+
+
+MISMATCHES = """() => [...document.querySelectorAll("button[aria-label], a[aria-label]")]
+    .filter((node) => node.getClientRects().length && node.innerText.trim())
+    .filter((node) => !node.ariaLabel.toLowerCase().includes(node.textContent.trim().toLowerCase()))
+    .map((node) => `${node.ariaLabel}: ${node.textContent}`)"""
+SMALL_TARGETS = """() => [...document.querySelectorAll("button, select, input:not([type=checkbox], [type=radio])")]
+    .filter((node) => node.getClientRects().length && !node.closest(".unit-row, .event, p")) // rows keep them apart
+    .filter((node) => node.getBoundingClientRect().height < 24 || node.getBoundingClientRect().width < 24)
+    .map((node) => node.outerHTML)"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_text_has_enough_contrast_in_light_and_dark(
     browser: Browser, daemon: Daemon, monitor: PageMonitor, scheme: str

@@ -161,7 +161,7 @@ async def test_a_campaign_is_paused_resumed_and_its_failed_units_retried(daemon:
     await expect(card.locator("[data-figure='quarantined']")).to_have_text("2")
     (daemon.home.path.parent / "repaired").touch()
 
-    await card.get_by_role("button", name="Retry the failed units of docs").click()
+    await card.get_by_role("button", name="Retry 2 failed units of docs").click()
 
     await expect(card.locator("[data-figure='done']")).to_have_text("2")
     assert daemon.counts("docs").done == 2

@@ -207,3 +207,23 @@ async def test_keys_search_and_go_to_sections_but_not_while_typing(daemon: Daemo
     await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("search the units")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+
+
+async def test_priority_and_sessions_of_a_campaign_are_changed_on_its_card(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", "true", "a", state="paused")
+    await page.goto(page_address(daemon))
+    priority = page.get_by_label("Priority of docs", exact=True)
+
+    await page.get_by_role("button", name="Edit docs").click()
+    await priority.fill("-2")
+    await priority.press("Enter")
+    await expect(page.locator("[data-campaign='docs'] [data-figure='priority']")).to_have_text("priority -2")
+    sessions = page.get_by_label("Sessions of docs at once", exact=True)
+    await sessions.fill("3")
+    await sessions.press("Enter")
+    await daemon.until(lambda: daemon.store.campaigns()[0].max_sessions == 3)
+    await expect(sessions).to_have_value("3")
+    await sessions.fill("0")
+    await expect(page.locator("[data-campaign='docs'] .field-problem:visible")).to_contain_text("a whole number from 1")
+
+    assert (daemon.store.campaigns()[0].priority, daemon.store.campaigns()[0].max_sessions) == (-2, 3)

@@ -4,8 +4,11 @@ import { actionButton, el, icon, setAttribute, setIcon, setText, show, syncChild
 import { emptyState } from "./empty_state.js";
 import { clockTime, count, plural, STATES, until } from "./format.js";
 import { announce, confirmAction, runAction } from "./notices.js";
+import { numberField } from "./number_field.js";
 import { send } from "./requests.js";
 import { makeStateBar } from "./state_bar.js";
+
+const HIGHEST_PRIORITY = 100;
 
 export function makeCampaigns(root, { refetch, showUnits }) {
   const list = el("div", { class: "cards" });
@@ -44,7 +47,7 @@ function card({ name }, refetch, showUnits) {
   const waits = el("p", { class: "waits" });
   const small = { class: "button small" };
   const retry = actionButton(
-    { ...small, icon: "retry", "aria-label": `Retry the failed units of ${name}` },
+    { ...small, icon: "retry" },
     "Retry",
     () => act("retry", `Failed units of ${name} moved back to todo.`),
   );
@@ -59,6 +62,31 @@ function card({ name }, refetch, showUnits) {
       if (isConfirmed) await act("cancel", `${name} is cancelled.`);
     },
   );
+  const fields = {
+    priority: numberField({
+      label: `Priority of ${name}`,
+      min: -HIGHEST_PRIORITY,
+      max: HIGHEST_PRIORITY,
+      apply: (value) => change({ priority: value }, `${name} has priority ${value}.`),
+    }),
+    max_sessions: numberField({
+      label: `Sessions of ${name} at once`,
+      min: 1,
+      canBeEmpty: true,
+      apply: (value) => change({ max_sessions: value }, `${name} runs ${value ?? "any number of"} sessions at once.`),
+    }),
+  };
+  const form = el(
+    "div",
+    { class: "campaign-fields", hidden: true },
+    el("div", {}, el("span", { text: "Priority" }), fields.priority.node),
+    el("div", {}, el("span", { text: "Sessions at once" }), fields.max_sessions.node),
+  );
+  const edit = actionButton(
+    { ...small, icon: "plus", isHarmless: true, "aria-label": `Edit ${name}`, "aria-expanded": "false" },
+    "Edit",
+    () => showFields(form.hidden),
+  );
   const node = el(
     "article",
     { class: "card", data: { campaign: name } },
@@ -67,11 +95,12 @@ function card({ name }, refetch, showUnits) {
       { class: "card-head" },
       el("h3", { text: name }),
       state,
-      el("div", { class: "buttons" }, retry, pause, cancel),
+      el("div", { class: "buttons" }, retry, pause, edit, cancel),
     ),
     bar.node,
     counts,
     el("p", { class: "facts" }, priority, sessions, eta),
+    form,
     quota,
     waits,
   );
@@ -79,6 +108,17 @@ function card({ name }, refetch, showUnits) {
   async function act(verb, done) {
     await runAction(() => send("POST", `/v1/campaigns/${encodeURIComponent(name)}/${verb}`), done);
     refetch();
+  }
+
+  async function change(values, done) {
+    const isChanged = await runAction(() => send("PATCH", `/v1/campaigns/${encodeURIComponent(name)}`, values), done);
+    refetch();
+    return isChanged;
+  }
+
+  function showFields(isShown) {
+    show(form, isShown);
+    setAttribute(edit, "aria-expanded", String(isShown));
   }
 
   function update(campaign) {
@@ -96,6 +136,7 @@ function card({ name }, refetch, showUnits) {
       ([each]) => each,
       ([each]) => countItem(each, () => showUnits(name, each)),
     );
+    for (const [field, each] of Object.entries(fields)) each.update(campaign[field]);
     setText(priority, `priority ${campaign.priority}`);
     setText(sessions, plural(campaign.running, "active session"));
     setText(eta, etaText(campaign));
@@ -113,6 +154,9 @@ function card({ name }, refetch, showUnits) {
     const failed = units.unverified + units.quarantined + units.held + (isCancelled ? units.cancelled : 0);
     const isPaused = stored === "paused";
     setText(retry.lastChild, `Retry ${count(failed)}`);
+    setAttribute(retry, "aria-label", `Retry ${plural(failed, "failed unit")} of ${name}`);
+    show(edit, !isCancelled);
+    if (isCancelled) showFields(false);
     show(retry, failed > 0);
     setText(pause.lastChild, isPaused ? "Resume" : "Pause");
     setIcon(pause.firstChild, isPaused ? "running" : "paused");

@@ -11,7 +11,7 @@ let fieldCount = 0;
  * Create a number field. `apply(value)` gets a whole number, or null for an empty field if `canBeEmpty`. It returns
  * whether the value was accepted. `stepper` adds − and + buttons.
  */
-export function numberField({ label, min, canBeEmpty = false, stepper = false, suffix = "", apply }) {
+export function numberField({ label, min, max = LARGEST, canBeEmpty = false, stepper = false, suffix = "", apply }) {
   let known = null;
   fieldCount += 1;
   const problem = el("p", { class: "field-problem", id: `field-problem-${fieldCount}`, role: "alert", hidden: true });
@@ -63,7 +63,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     const text = input.value.trim();
     if (text === "") return canBeEmpty ? null : undefined;
     const value = Number(text);
-    return /^\d+$/.test(text) && value >= min && value <= LARGEST ? value : undefined;
+    return /^-?\d+$/.test(text) && value >= min && value <= max ? value : undefined;
   }
 
   function refresh() {
@@ -76,7 +76,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
     submit.disabled = isInvalid;
     show(problem, isInvalid);
     const orNothing = canBeEmpty ? ", or nothing" : "";
-    setText(problem, isInvalid ? `a whole number from ${min} to ${count(LARGEST)}${orNothing}` : "");
+    setText(problem, isInvalid ? `a whole number from ${min} to ${count(max)}${orNothing}` : "");
   }
 
   function reset() {
@@ -86,7 +86,7 @@ export function numberField({ label, min, canBeEmpty = false, stepper = false, s
 
   function stepBy(by) {
     const from = parsed() ?? known ?? min;
-    input.value = shown(Math.max(min, from + by));
+    input.value = shown(Math.min(max, Math.max(min, from + by)));
     refresh();
   }
 
