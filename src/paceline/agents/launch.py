@@ -97,7 +97,7 @@ def _served(account: Account, gateway: GatewayAddress | None) -> GatewayAddress:
 
 def _gateway_variables(profile: AgentProfile, account: Account, url: str, gateway: GatewayAddress) -> dict[str, str]:
     """Return the variables that point the agent at the gateway, with a key for nothing else."""
-    variables = profile.gateway_environment if profile.start else _sdk_gateway_variables(account.provider)
+    variables = profile.gateway_environment if profile.start else sdk_gateway_variables(account.provider)
     if not variables:
         raise InvalidInput(
             f"agent {profile.name!r} cannot make its calls through the gateway;"
@@ -106,8 +106,8 @@ def _gateway_variables(profile: AgentProfile, account: Account, url: str, gatewa
     return filled(variables, url=url, token=gateway.key_of(account.name))
 
 
-def _sdk_gateway_variables(provider: str) -> dict[str, str]:
-    """Return the variables for a command of the plan: those that the SDKs of its provider read."""
+def sdk_gateway_variables(provider: str) -> dict[str, str]:
+    """Return the variables that the SDKs of a provider read, with `{url}` and `{token}` to fill in."""
     agent = AGENT_OF_PROVIDER.get(provider)
     if agent in ("claude", "gemini"):
         return load_agent(agent).gateway_environment

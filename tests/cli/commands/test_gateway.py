@@ -1,8 +1,13 @@
-"""`gateway spend`: what calls cost, from the store where no daemon runs."""
+"""`gateway`: what calls cost, from the store where no daemon runs, and the variables for clients."""
+
+import shutil
+import subprocess
+from typing import Literal
 
 import pytest
 from tests.cli.conftest import Workspace
 
+from paceline.cli.commands.gateway import export_line
 from paceline.cli.wiring import open_home
 from paceline.core.values.tokens import Tokens
 from paceline.store import SpendRow
@@ -54,3 +59,107 @@ def test_a_question_that_cannot_be_understood_is_refused(
 
 def test_a_call_that_no_daemon_knows_is_no_unit_either(workspace: Workspace) -> None:
     assert "req-1-1" in workspace.run("why", "req-1-1", code=2).stderr
+
+
+SETTINGS = """
+[accounts.key-a]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_A"
+[accounts.gpt]
+provider = "openai"
+kind = "metered"
+key_env = "KEY_O"
+[accounts.gem]
+provider = "google"
+kind = "metered"
+key_env = "KEY_G"
+[accounts.local]
+provider = "vllm"
+kind = "metered"
+base_url = "http://127.0.0.1:8000"
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"
+[key_pools.team]
+accounts = ["key-a"]
+"""
+AT = "http://127.0.0.1:7433/gateway"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("key-a", [f"export ANTHROPIC_BASE_URL={AT}/key-a", "export ANTHROPIC_API_KEY=TOKEN"]),
+        ("team", [f"export ANTHROPIC_BASE_URL={AT}/team", "export ANTHROPIC_API_KEY=TOKEN"]),
+        ("gpt", [f"export OPENAI_BASE_URL={AT}/gpt/v1", "export OPENAI_API_KEY=TOKEN"]),
+        ("local", [f"export OPENAI_BASE_URL={AT}/local/v1", "export OPENAI_API_KEY=TOKEN"]),
+        ("gem", [f"export GOOGLE_GEMINI_BASE_URL={AT}/gem", "export GEMINI_API_KEY=TOKEN"]),
+    ],
+)
+def test_env_prints_the_variables_of_the_providers_sdks(workspace: Workspace, name: str, lines: list[str]) -> None:
+    workspace.write("paceline.toml", SETTINGS)
+    token = workspace.run("token").stdout.strip()
+
+    printed = workspace.run("gateway", "env", name).stdout
+
+    assert printed.replace(token, "TOKEN").splitlines() == lines
+
+
+def test_env_for_fish_and_as_json_with_a_clients_key(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", SETTINGS)
+    key = workspace.run_json("keys", "create", "search", "--pool", "team")["key"]
+
+    fish = workspace.run("gateway", "env", "team", "--shell", "fish", "--key", key).stdout
+    asked = workspace.run_json("gateway", "env", "team", "--key", key)
+
+    assert fish == f"set -gx ANTHROPIC_BASE_URL '{AT}/team'\nset -gx ANTHROPIC_API_KEY '{key}'\n"
+    assert asked == {
+        "address": "team",
+        "provider": "anthropic",
+        "variables": {"ANTHROPIC_BASE_URL": f"{AT}/team", "ANTHROPIC_API_KEY": key},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("teem",),
+            "the gateway has no account or pool 'teem'; did you mean \"team\"?; it has: gem, gpt, key-a, local",
+        ),
+        (("max-1",), "max-1 is a subscription, and the gateway takes API keys only"),
+        (("team", "--key", "sk-of-a-vendor"), "--key is no key of this gateway, or was revoked"),
+        (("team", "--shell", "csh"), "csh"),
+    ],
+)
+def test_env_refuses_what_the_gateway_would_refuse(workspace: Workspace, arguments: tuple[str, ...], says: str) -> None:
+    workspace.write("paceline.toml", SETTINGS)
+
+    refused = workspace.run("gateway", "env", *arguments, code=2)
+
+    assert says in " ".join(refused.stderr.split())
+    assert refused.stdout == ""
+
+
+def test_env_refuses_a_key_for_another_address(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", SETTINGS)
+    key = workspace.run_json("keys", "create", "search", "--pool", "team")["key"]
+
+    refused = workspace.run("gateway", "env", "gpt", "--key", key, code=2)
+
+    assert "the key search may use /gateway/team/ only; name team" in " ".join(refused.stderr.split())
+    assert key not in refused.output
+
+
+@pytest.mark.parametrize("value", ["plain", "a'b", "a b$HOME`x`", "back\\slash\\'", 'double"quote'])
+@pytest.mark.parametrize("shell", ["sh", "fish"])
+def test_a_value_reaches_the_shell_as_it_is(shell: Literal["sh", "fish"], value: str) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    lines = export_line("NAME", value, shell) + 'printf %s "$NAME"'
+
+    printed = subprocess.run([program, "-c", lines], capture_output=True, text=True, check=True).stdout
+
+    assert printed == value

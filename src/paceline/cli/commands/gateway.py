@@ -1,25 +1,97 @@
-"""`gateway`: the calls of the gateway and what they cost."""
+"""`gateway`: the calls of the gateway and what they cost, and the variables for its clients."""
 
+import shlex
+import sys
 import time
-from typing import Annotated
-from urllib.parse import urlencode
+from typing import Annotated, Literal
+from urllib.parse import quote, urlencode
 
 import typer
 
+from paceline.agents.launch import sdk_gateway_variables
+from paceline.agents.profile import filled
+from paceline.api.token_registry import own_token_of
 from paceline.cli.call_text import count_text, spend_text
+from paceline.cli.daemon_address import daemon_url
 from paceline.cli.live_state import asking
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import Home, open_home
+from paceline.config_files.documents import did_you_mean
+from paceline.engine.key_commands import digest_of_key, present_keys
+from paceline.errors import InvalidInput
+from paceline.settings import AccountSettings, Settings
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 
-app = typer.Typer(no_args_is_help=True, help="See what calls of the gateway cost.")
+app = typer.Typer(no_args_is_help=True, help="Set up clients of the gateway, and see what calls cost.")
 
 By = Annotated[str, typer.Option("--by", metavar="FIELDS", help="day, key, account, model, or several: key,model.")]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="DAY", help="The first day (UTC), or 7d for the last seven; 30d.")
 ]
 Key = Annotated[str | None, typer.Option("--key", metavar="NAME", help="Only the calls of this key.")]
+
+Address = Annotated[str, typer.Argument(metavar="ACCOUNT|POOL", help="The account or the pool of keys to use.")]
+Shell = Annotated[Literal["sh", "fish"], typer.Option("--shell", help="The shell that reads the lines.")]
+ClientKeyText = Annotated[
+    str | None,
+    typer.Option("--key", metavar="KEY", help="A key of `paceline keys create`. Default: the token of this home."),
+]
+
+
+@app.command("env")
+def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: AsJson = False) -> None:
+    """Print the variables that point SDKs and CLIs at the gateway: `eval "$(paceline gateway env team)"`.
+
+    For fish: `paceline gateway env team --shell fish | source`.
+    """
+    with open_home() as home:
+        account = _first_account(home.settings, name)
+        secret = own_token_of(home.store, home.path, "full") if key is None else _checked_key(home, key, name)
+        url = f"{daemon_url(home)}/gateway/{quote(name, safe='')}"
+    variables = filled(sdk_gateway_variables(account.provider), url=url, token=secret)
+    if as_json:
+        print_value({"address": name, "provider": account.provider, "variables": variables})
+        return
+    for variable, value in variables.items():
+        sys.stdout.write(export_line(variable, value, shell))
+
+
+def _first_account(settings: Settings, name: str) -> AccountSettings:
+    """Return the account behind the address, or the first one of a pool. Raises `InvalidInput` if there is none."""
+    pool = settings.key_pools.get(name)
+    wanted = name if pool is None else pool.accounts[0]
+    found = [account for account in settings.accounts.values() if wanted in (account.name, account.id)]
+    metered = [account for account in found if account.kind == "metered"]
+    if metered:
+        return metered[0]
+    if found:
+        raise InvalidInput(
+            f"{name} is a subscription, and the gateway takes API keys only: use the vendor's own CLI through"
+            " `paceline run` or `paceline exec`"
+        )
+    known = settings.gateway_addresses
+    listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"
+    raise InvalidInput(f"the gateway has no account or pool {name!r:.80}{did_you_mean(name, known)}; it has: {listed}")
+
+
+def _checked_key(home: Home, text: str, name: str) -> str:
+    """Return the key if a client may use it at that address. A text that is no key of `paceline keys` is refused."""
+    digest = digest_of_key(text.encode())
+    found = next((each.key for each in present_keys(home.store.client_keys()) if each.digest == digest), None)
+    if found is None:
+        raise InvalidInput("--key is no key of this gateway, or was revoked; `paceline keys create NAME` makes one")
+    if found.pool not in (None, name):
+        raise InvalidInput(f"the key {found.name} may use /gateway/{found.pool}/ only; name {found.pool}")
+    return text
+
+
+def export_line(variable: str, value: str, shell: Literal["sh", "fish"]) -> str:
+    """Return the line with which a shell sets the variable for the programs that it starts."""
+    if shell == "fish":
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -gx {variable} '{escaped}'\n"
+    return f"export {variable}={shlex.quote(value)}\n"
 
 
 @app.command("spend")
