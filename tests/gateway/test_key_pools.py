@@ -14,6 +14,7 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.gateway.key_pools import MOST_SESSIONS, KeyPools, PoolRequest, look_again_seconds, with_model
+from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
@@ -328,7 +329,7 @@ def test_the_sessions_of_a_pool_are_bounded() -> None:
     access = RequestAccess([account("http://127.0.0.1:9", "key-a")], token="t" * 20, environ={"WORK_KEY": "sk-a"})
     pool = KeyPoolSettings(name="team", accounts=("key-a",))
     access.use_pools({"team": pool})
-    pools, limiter = KeyPools(access), Limiter(clock=VirtualClock(START))
+    pools, limiter = KeyPools(access, ModelNames()), Limiter(clock=VirtualClock(START))
     head = RequestHead("POST", TEAM, [(b"x-api-key", b"t" * 20)])
 
     choice = pools.choose(PoolRequest(head, pool, "opus", None), limiter, AdmissionRequest)

@@ -6,6 +6,7 @@
     key_budgets       what a key may spend
     routes            the account and the upstream address of a path
     key_pools         the account of a pool that serves a request
+    model_names       the models that have a scope of their own
     exchange          one request, from its head to the end of its response
     wait_comments     signs of life for a client whose stream waits
     request_log       the requests that run and wait, and the last that ended

@@ -22,7 +22,7 @@ from paceline.gateway.http_heads import lowered
 from paceline.gateway.key_pools import Choice, PoolRequest, look_again_seconds
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
-from paceline.gateway.request_log import CallRecord
+from paceline.gateway.request_log import FIRST_ERROR, CallRecord
 from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.response_signals import ensure_pause
 from paceline.gateway.socket_probes import has_hung_up
@@ -195,6 +195,7 @@ class Exchange:
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             if request.client is not None:
                 await self._times.elsewhere(_check_model(request, self.request_body, record))
+            record.scope = self._gateway.model_names.counted_scope(record.scope)
             self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
@@ -296,7 +297,9 @@ class Exchange:
         signals = gateway.reporter.report_end(request, slot, call)
         assert call.head is not None
         status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
-        if status in HELD_BACK_STATUSES:
+        if status < FIRST_ERROR:
+            gateway.model_names.note_served(request.route.account.provider, request.route.account.name, record.model)
+        elif status in HELD_BACK_STATUSES:
             gateway.accounting.refused()
         if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
             if call.is_held_back and self._pool is not None and self._pool.goes_on(request, status, signals):

@@ -19,6 +19,7 @@ from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
 from paceline.gateway.client_keys import check_model
 from paceline.gateway.errors import GatewayError
+from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.limiter import Limiter
 from paceline.limiter.slot import AdmissionRequest, SlotContext
@@ -86,8 +87,9 @@ class _Candidate(msgspec.Struct):
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
-    def __init__(self, access: RequestAccess) -> None:
+    def __init__(self, access: RequestAccess, names: ModelNames) -> None:
         self._access = access
+        self._names = names
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -139,16 +141,17 @@ class KeyPools:
         """Yield the accounts in the order in which they are tried, then the fallback routes."""
         accounts = [self._access.account(name) for name in request.pool.accounts if name not in request.refused_by]
         by_load = sorted(accounts, key=lambda each: (self._load(limiter, each, request.model), self._used(each.name)))
-        own = None if request.session is None else self._account_of.get((request.pool.name, request.session))
-        if own is not None and request.choice is None:
-            by_load.sort(key=lambda each: each.name != own)
+        kept = None if request.session is None else self._account_of.get((request.pool.name, request.session))
+        if kept is not None and request.choice is None:
+            by_load.sort(key=lambda each: each.name != kept)
         for account in by_load:
             try:
                 upstream = self._access.authorize(request.head, account.name)
             except GatewayError as error:
                 useless.append(str(error))
                 continue
-            scope = canonical_scope(scope_of(account.provider, account.name, request.model))
+            own = canonical_scope(scope_of(account.provider, account.name, request.model))
+            scope = self._names.counted_scope(own)
             yield Choice(upstream, scope, request.model, limiter.slot_for(admission(scope)))
         for route in request.pool.fallback:
             if (choice := self._fallback(request, route, limiter, admission)) is not None:
@@ -178,6 +181,7 @@ class KeyPools:
             upstream = self._access.authorize(head, account.name)
         except GatewayError:
             return None
+        scope = self._names.counted_scope(scope)
         name = f"{account.name}/{model or 'unnamed'}"
         return Choice(upstream, scope, model, limiter.slot_for(admission(scope)), body, name)
 

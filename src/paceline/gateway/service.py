@@ -15,6 +15,7 @@ from paceline.gateway.accounting import Accounting
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.key_pools import KeyPools
+from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.response_signals import SignalReporter
 from paceline.gateway.spending import Spending
@@ -82,7 +83,8 @@ class Gateway:
         self.reporter = SignalReporter(clock)
         self.accounting = Accounting(clock, spending or Spending(price_list()), metrics)
         self.accounting.why = self._why
-        self.key_pools = KeyPools(access)
+        self.model_names = ModelNames()
+        self.key_pools = KeyPools(access, self.model_names)
         self.budgets = KeyBudgets(self.accounting.spending, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
