@@ -147,3 +147,22 @@ def test_a_ramp_continues_after_a_restart_and_a_clock_step() -> None:
     assert live_at(again, 6.0) == [35]
     again.advance(now=-1000.0)  # the clock was set back
     assert live_at(again, -999.0) == [38]
+
+
+def test_sessions_that_were_adopted_show_that_the_scope_is_in_use() -> None:
+    governor = fresh(100)
+    for number in range(40):
+        governor.adopt(Ticket(f"old{number}", ("sessions", ACCOUNT)), now=0.0)
+
+    assert isinstance(governor.request(Ticket("new", ("sessions", ACCOUNT)), now=1.0), Granted)
+
+
+def test_a_scope_that_ran_before_a_restart_does_not_ramp_again() -> None:
+    before = fresh(100, first_ramp=0.0)
+    for number in range(60):
+        before.request(Ticket(f"old{number}", ("sessions", ACCOUNT)), now=0.0)
+    settings = GovernorSettings(limits={ACCOUNT: 100}, first_ramp=SECONDS)
+
+    after = Governor.restore(before.snapshot(), now=1.0, settings=settings, keep_slots=True)
+
+    assert isinstance(after.request(Ticket("new", ("sessions", ACCOUNT)), now=1.0), Granted)

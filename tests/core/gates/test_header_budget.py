@@ -130,3 +130,23 @@ def test_a_budget_that_only_a_refusal_told_is_over_once_calls_go_well_without_on
     governor.release("r0", now=START + 1.3)
     entered = [isinstance(governor.try_request(run(f"n{number}"), now=START + 1.4), Granted) for number in range(12)]
     assert entered == [True] * 12
+
+
+def test_a_reset_that_lies_days_ahead_is_looked_at_after_a_quarter_of_an_hour() -> None:
+    for limit in (None, 100):
+        governor = Governor(GovernorSettings(), now=START)
+        reading = Budget(requests_remaining=0, requests_limit=limit, requests_reset_at=START + 30 * 86400.0)
+        governor.report(SCOPE, reading, now=START)
+
+        waits = governor.request(run("a"), now=START)
+
+        assert isinstance(waits, Deferred)
+        assert waits.retry_at == START + 900.0
+
+
+def test_a_limit_of_zero_is_no_statement() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    reading = Budget(requests_remaining=0, requests_limit=0, requests_reset_at=START + 86400.0)
+    governor.report(SCOPE, reading, now=START)
+
+    assert isinstance(governor.request(run("a"), now=START), Granted)

@@ -36,6 +36,9 @@ from paceline.core.values.signal_validation import understood
 from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
 
+LONGEST_PAUSE_SECONDS = 6 * 3600.0
+"""The longest pause after a rate limit: nobody meant a longer one, and where it was meant, a look costs one refusal."""
+
 
 def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
     """Carry out what the signal means for the scope it reaches. Its events name `origin` as their unit."""
@@ -95,7 +98,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     is_paced = signal.cause in ("requests", "tokens", "starts")
     last = incidents.last_paced if is_paced else max(incidents.last, incidents.last_paced)
     is_new = _is_new_incident(last, incidents.until, slot, ledger.now)
-    wait = outside_seconds(signal.retry_after) or ledger.settings.default_pause
+    wait = min(outside_seconds(signal.retry_after) or ledger.settings.default_pause, LONGEST_PAUSE_SECONDS)
     if (
         is_new and not is_paced and slot is not None and scope.live <= 1
     ):  # no lower limit helps: the provider must be left alone

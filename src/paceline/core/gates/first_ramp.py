@@ -84,7 +84,9 @@ class FirstRamp(Gate):
         return max(AT_ONCE, AT_ONCE_SHARE * scope.cap) + max(0, ended)
 
     def _level(self, scope: ScopeView, now: float) -> float:
-        """Return how many may be live by now."""
+        """Return how many may be live by now. What is live before the ramp began shows that the scope is in use."""
+        if self.began_at is None and scope.live > 0:
+            return float(scope.cap)
         passed = 0.0 if self.began_at is None else max(0.0, now - self.began_at) / self.seconds
         return self._base(scope) + passed * scope.cap
 

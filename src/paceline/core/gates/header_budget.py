@@ -149,7 +149,9 @@ def _read(
     left, limit, resets_at = reading
     if left is None or resets_at is None or not now < resets_at <= now + LONGEST_BUDGET_SECONDS:
         return before  # a reset in the year 57000 was meant in milliseconds
-    if not limit or limit < left:
+    if limit == 0:
+        return before  # how some gateways say that there is no such limit
+    if limit is None or limit < left:
         return StatedBudget.first(float(left), None, resets_at, now)
     if before is None or before.limit != limit:
         return StatedBudget.first(float(left), float(limit), resets_at, now)

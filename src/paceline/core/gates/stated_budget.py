@@ -22,6 +22,8 @@ SILENT_SECONDS = 0.5
 """A call that began so long after the last reading would have brought another: readings are a tenth apart at most."""
 MOST_SILENT = 2
 """Successes without a reading after which a budget is over. Where a reading follows its success there is only one."""
+LONGEST_WAIT_SECONDS = 900.0
+"""One run looks after so long, whatever was stated: a wrong reset may lie days ahead, and a look costs one refusal."""
 FORGOTTEN_SECONDS = 600.0
 """A budget that was not stated for this long after its reset is forgotten: it may have changed meanwhile."""
 
@@ -78,10 +80,12 @@ class StatedBudget(msgspec.Struct):
         return min(self.limit, self.left + max(0.0, now - self.seen_at) * refill)
 
     def ready_at(self, need: float, now: float) -> float | None:
-        """Return when `need` is there; None where it is."""
+        """Return when `need` is there, or when it is worth a look; None where that is now."""
         need = need if self.limit is None else min(need, self.limit)
         missing, refill = need - self.level(now), self.refill
         at = now + missing / refill if refill else self.resets_at
+        if self.seen_at:  # an older snapshot lacks it
+            at = min(at, self.seen_at + LONGEST_WAIT_SECONDS)
         return at if missing > 0 and at > now + SOON_SECONDS else None
 
     def take(self, amount: float, now: float) -> None:

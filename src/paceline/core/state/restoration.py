@@ -78,6 +78,7 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
     if scope.mode == "off" and scope.adaptive is not None:
         scope.adaptive.clear()  # it was switched off in the settings
     scope.platform = copied(record.platform, PlatformCap)
+    scope.meter.starts = record.starts  # before its slots: a scope that ran before has no first ramp
     scope.tokens.mean = mean_tokens_of(record, record.mean_tokens)
     scope.calls.median = record.call_median
     for tag, raw in {**gates_of(record, record.starts), **record.gates}.items():
