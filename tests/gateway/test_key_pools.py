@@ -13,11 +13,14 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
+from paceline.engine.key_commands import digest_of_key
+from paceline.gateway import ClientKeys
 from paceline.gateway.key_pools import MOST_SESSIONS, KeyPools, PoolRequest, look_again_seconds, with_model
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
+from paceline.store import ClientKey, MemoryStore
 from paceline.testing import VirtualClock
 
 START = 1_700_000_000.0
@@ -275,6 +278,18 @@ async def test_a_session_keeps_its_key_while_that_is_open() -> None:
     assert moved.header(b"x-paceline-account") == b"key-b"
 
 
+@pytest.mark.parametrize(
+    "named", ['"metadata": {"user_id": "user_1_session_%s"}', '"prompt_cache_key": "%s"'], ids=["anthropic", "openai"]
+)
+async def test_a_conversation_that_the_body_names_keeps_its_key(named: str) -> None:
+    body = '{"model": "claude-opus-4-6", "messages": [{"content": "\\"prompt_cache_key\\": \\"x\\""}], ' + named + "}"
+    async with team() as at:
+        for conversation in ("a", "b", "a", "a", "b"):
+            await at.call(body=(body % conversation).encode())
+
+    assert at.provider.keys == ["sk-a", "sk-b", "sk-a", "sk-a", "sk-b"]
+
+
 async def test_a_fallback_route_serves_with_its_model_and_says_so() -> None:
     fallback = (FallbackRoute("key-c", "claude-haiku-4-5"),)
     body = b'{ "model": "claude-opus-4-6", "messages": [ {"content": "\\u00e9 1.50"} ], "max_tokens": 9}'
@@ -303,6 +318,21 @@ async def test_a_fallback_is_not_used_while_a_key_only_lacks_room() -> None:
         got = await waiting
 
     assert (got.header(b"x-paceline-account"), at.provider.keys) == (b"key-a", ["sk-a"])
+
+
+async def test_a_key_that_allows_some_models_uses_no_fallback_with_another() -> None:
+    routes = (FallbackRoute("key-c", "claude-haiku-4-5"), FallbackRoute("key-b"))
+    async with team(accounts=("key-a",), fallback=routes) as at:
+        at.limiter.report("anthropic/key-a", QuotaClosed(resets_at=START + 9000.0, window="five_hour"))
+        store = MemoryStore()
+        store.create_client_key(ClientKey(name="docs", models=("opus-*",)), digest_of_key(b"pk-paceline-docs"))
+        at.harness.gateway.access.keys = ClientKeys(store.client_keys)
+        async with await connect(at.harness.port) as client:
+            client.send(post(path=TEAM, key=b"x-api-key: pk-paceline-docs"))
+            got = await client.read_message()
+
+    assert (got.status, got.header(b"x-paceline-fallback")) == (200, b"key-b/claude-opus-4-6")
+    assert [(key, sent.body) for key, sent in at.provider.seen] == [("sk-b", b'{"model": "claude-opus-4-6"}')]
 
 
 async def test_the_model_in_a_path_is_replaced_there() -> None:

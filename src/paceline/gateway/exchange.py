@@ -19,7 +19,7 @@ from paceline.gateway.client_keys import check_model, check_same_model, check_un
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
-from paceline.gateway.key_pools import Choice, PoolRequest, look_again_seconds
+from paceline.gateway.key_pools import SESSION_BYTES, Choice, PoolRequest, look_again_seconds, session_in_body
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
 from paceline.gateway.request_log import FIRST_ERROR, CallRecord
@@ -200,7 +200,7 @@ class Exchange:
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
             if request.route.pool is not None:
-                request = self._gateway.key_pools.uncounted(self._head, request, self._gateway.limiter)
+                request = self._gateway.without_slot(self._head, request)
                 record.account = request.route.account.name
             record.scope = canonical_scope(request.route.account.scope)
             self._finish(await self._call_upstream(request, None))
@@ -448,12 +448,15 @@ async def _pool_request(
     head: RequestHead, request: UpstreamRequest, model: str | None, body: RequestBody
 ) -> PoolRequest:
     """Return what its pool must know of a request. A fallback route may change the model, so it needs the body."""
-    pool = request.route.pool
+    pool, session = request.route.pool, request.session
     assert pool is not None
-    while pool.fallback and not body.is_complete and body.size < KEPT_BYTES:
+    wanted = KEPT_BYTES if pool.fallback else SESSION_BYTES if session is None and len(pool.accounts) > 1 else 0
+    while not body.is_complete and body.size < wanted:
         await body.more()
+    if session is None and len(pool.accounts) > 1:
+        session = session_in_body(body.pieces)
     whole = b"".join(body.pieces) if pool.fallback and body.is_complete else None
-    return PoolRequest(head, pool, model, request.session, request.client, whole)
+    return PoolRequest(head, pool, model, session, request.client, whole)
 
 
 def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:

@@ -8,6 +8,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2s
 from urllib.parse import quote
 
 import msgspec
@@ -29,6 +30,8 @@ from paceline.store import ClientKey
 
 MOST_SESSIONS = 10_000
 """Sessions whose account is remembered, the last used ones. Clients choose the names, so the number needs a bound."""
+SESSION_BYTES = 512 * 1024
+"""Bytes of a body that are read to find its session. Most conversations are smaller, and thousands can wait."""
 UNLIMITED_AS = 50
 """The limit with which accounts without one are compared: the shipped limit of all calls."""
 LOOK_AGAIN_SECONDS = 1.0
@@ -39,6 +42,14 @@ _NEXT_KEY_STATUSES = frozenset({401, 429, 529})
 _ABOUT_THE_KEY = (AuthFailed, BillingStop, QuotaClosed, RateLimited, PlatformLimit)
 _CLOSED = frozenset({"paused", "window_closed", "reserve", "unreachable", "held"})
 _MODEL_IN_TARGET = re.compile(rb"(/(?:models|tunedModels|deployments)/)[^/:?]+")
+_SESSION_IN_BODY = re.compile(
+    rb'"metadata"\s*:\s*\{[^{}"]*"user_id"\s*:\s*"((?:[^"\\]|\\.){1,500})"'
+    rb'|"prompt_cache_key"\s*:\s*"((?:[^"\\]|\\.){1,500})"'
+)
+"""What clients send to name a conversation: Claude Code in `metadata`, and clients of OpenAI for its cache.
+
+It decides only which account is preferred, so a match inside of another object does no harm.
+"""
 _LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
@@ -263,6 +274,12 @@ def all_held(pool: str, reasons: Sequence[str]) -> GatewayError:
 def look_again_seconds(waiting: int) -> float:
     """Return how long a request waits for one account before it checks the others."""
     return LOOK_AGAIN_SECONDS + LOOK_AGAIN_SECONDS_EACH * waiting
+
+
+def session_in_body(pieces: Sequence[bytes]) -> str | None:
+    """Return a short name for the conversation that the body names, None if it names none."""
+    found = _SESSION_IN_BODY.search(b"".join(pieces))
+    return None if found is None else blake2s(found[1] or found[2], digest_size=12).hexdigest()
 
 
 def goes_to_next_key(status: int, signals: Sequence[Signal]) -> bool:

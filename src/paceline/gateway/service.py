@@ -16,7 +16,7 @@ from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.key_pools import KeyPools
 from paceline.gateway.model_names import ModelNames
-from paceline.gateway.request_access import RequestAccess
+from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.gateway.response_signals import SignalReporter
 from paceline.gateway.spending import Spending
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
@@ -115,6 +115,10 @@ class Gateway:
 
     def _why(self, ticket_id: str) -> Deferred | None:
         return None if self._limiter is None else self._limiter.why(ticket_id)
+
+    def without_slot(self, head: RequestHead, request: UpstreamRequest) -> UpstreamRequest:
+        """Return a request to a pool that takes no slot as it is sent: with the key of an account that is open."""
+        return request if self._limiter is None else self.key_pools.uncounted(head, request, self._limiter)
 
     def pool(self, origin: Origin) -> UpstreamPool:
         """Return the connections to an upstream. Accounts with the same origin share them."""
