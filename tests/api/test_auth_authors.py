@@ -28,6 +28,7 @@ PLAN = {"campaign": {"name": "docs", "command": ["sleep", "600"]}, "unit": UNITS
 
 CAMPAIGN, UNIT = "/v1/campaigns/{name:str}", "/v1/units/{unit_id:str}"
 LIMIT, COOLDOWN = "/concurrency/limits/{provider_id:str}", "/concurrency/cooldown/{provider_id:str}"
+RATES = "/concurrency/rates/{provider_id:str}"
 CHANGES: list[tuple[str, str, str, Any]] = [
     ("PUT", "/v1/pool", "/v1/pool", {"sessions": 1}),
     ("POST", "/v1/campaigns", "/v1/campaigns", PLAN),
@@ -46,6 +47,8 @@ CHANGES: list[tuple[str, str, str, Any]] = [
     ("PUT", COOLDOWN, "/concurrency/cooldown/umans", {"cooldownMs": 300}),
     ("POST", "/concurrency/restore/{provider_id:str}", "/concurrency/restore/umans", None),
     ("DELETE", LIMIT, "/concurrency/limits/umans", None),
+    ("PUT", RATES, "/concurrency/rates/umans", {"rpm": 60}),
+    ("DELETE", RATES, "/concurrency/rates/umans", None),
     ("POST", "/v1/keys", "/v1/keys", {"name": "team"}),
     ("DELETE", "/v1/keys/{name:str}", "/v1/keys/team", None),
     ("POST", f"{CAMPAIGN}/cancel", "/v1/campaigns/docs/cancel", None),
