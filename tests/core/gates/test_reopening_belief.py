@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Governor, GovernorSettings, Ticket
-from paceline.core.gates.reopening_belief import LOOK_SECONDS
+from paceline.core.gates.reopening_belief import LOOK_SECONDS, Reopening
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 from paceline.core.state.snapshot import Snapshot
 from paceline.core.values.status import WindowStatus
@@ -200,7 +200,7 @@ def test_a_reset_that_is_always_minutes_ahead_does_not_draw_a_look_each_time() -
     account = Account(lambda now: now + 300.0)
     while account.look_in_vain() < 24 * HOUR:
         pass
-    assert len(account.looks) <= 30
+    assert len(account.looks) <= 40  # hourly, after the short ones
 
 
 def test_a_refusal_that_states_no_reset_keeps_the_one_that_was_read() -> None:
@@ -242,3 +242,26 @@ def test_a_restart_changes_no_look_and_a_clock_step_costs_at_most_one_more_wait(
         account.look_until(RESET + max(late, account.looks[-1] - RESET + 1.0 if account.looks else 0.0))
     assert restarted.looks == undisturbed.looks
     assert stepped.looks[-1] <= undisturbed.looks[-1] + 900.0 + abs(step)
+
+
+def test_a_reset_that_is_always_stated_as_near_is_looked_for_at_least_hourly() -> None:
+    belief, now, waits = Reopening(), 1000.0, []
+    for tried in range(30):
+        belief.on_stated(now + 300.0, now)
+        look_at = belief.next_look(tried, 2700.0, None, now)
+        waits.append(look_at - now)
+        now = look_at
+        belief.on_refused(None, now)
+
+    assert max(waits) <= 3600.0
+
+
+def test_a_window_of_a_month_is_looked_at_four_times_a_day() -> None:
+    belief, now, waits = Reopening(), 1000.0, []
+    belief.on_stated(now + 30 * 86400.0, now)
+    for tried in range(20):
+        look_at = belief.next_look(tried, 2700.0, None, now)
+        waits.append(look_at - now)
+        now = look_at
+
+    assert max(waits) == 6 * 3600.0

@@ -48,6 +48,8 @@ LONGEST_LENGTH_SECONDS = 32 * 86400.0
 """The longest period of a window with an unknown name: a month, and a day for time zones."""
 LENGTH_SLACK = 1.1
 """A reset may lie a tenth beyond the length of its window: some providers round up."""
+LONGEST_LOOK_SECONDS = 6 * 3600.0
+"""The longest time without a look: providers sometimes reopen long windows days early, and four looks a day cost little."""
 
 
 def plausible_confidence(resets_at: float | None, confidence: float, length: float | None, now: float) -> float:
@@ -146,7 +148,10 @@ class Reopening(msgspec.Struct):
         elif ahead is None:
             look_at = now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         else:
-            look_at = min(ahead, now + early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)))
+            early = min(
+                early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)), max(early_seconds, LONGEST_LOOK_SECONDS)
+            )
+            look_at = min(ahead, now + early)
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now:
@@ -156,6 +161,8 @@ class Reopening(msgspec.Struct):
     def _look_after_miss(self, ahead: float | None, now: float) -> float:
         if self.moved_to is None:
             waits = MOMENT_SECONDS + LOOK_SECONDS + LATER_LOOK_SECONDS
+        elif self.moved_to - now <= LATER_LOOK_SECONDS[-1]:  # a reset that is always near says nothing
+            waits = LOOK_SECONDS + LATER_LOOK_SECONDS
         else:
             waits = LOOK_SECONDS + LATER_LOOK_SECONDS + MOVED_LOOK_SECONDS
         look_at = now + waits[min(max(self.looks, 1), len(waits)) - 1]
