@@ -49,7 +49,7 @@ LONGEST_LENGTH_SECONDS = 32 * 86400.0
 LENGTH_SLACK = 1.1
 """A reset may lie a tenth beyond the length of its window: some providers round up."""
 LONGEST_LOOK_SECONDS = 6 * 3600.0
-"""The longest time without a look: providers sometimes reopen long windows days early, and four looks a day cost little."""
+"""The longest time without a look: providers sometimes reopen long windows days early, and a look costs little."""
 
 
 def plausible_confidence(resets_at: float | None, confidence: float, length: float | None, now: float) -> float:
