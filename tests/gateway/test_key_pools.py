@@ -265,6 +265,21 @@ async def test_when_the_wait_runs_out_the_client_is_told_when_to_retry() -> None
     assert "no slot within 3 s" in json.loads(got.body)["error"]["message"]
 
 
+async def test_a_client_that_leaves_while_it_waits_or_is_served_leaves_no_slot_behind() -> None:
+    async with team(limits={"anthropic/key-a": 1, "anthropic/key-b": 1}) as at:
+        at.provider.gate = asyncio.Event()
+        clients = [await connect(at.harness.port) for _ in range(3)]
+        for client in clients:
+            client.send(post(path=TEAM))
+        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1 and len(at.provider.seen) == 2)
+        for client in clients:
+            client.reset()
+        await until(lambda: not at.harness.gateway.live)
+        left = at.harness.in_flight
+
+    assert (left, sorted(at.provider.keys)) == (0, ["sk-a", "sk-b"])
+
+
 async def test_a_session_keeps_its_key_while_that_is_open() -> None:
     async with team() as at:
         for _ in range(3):
