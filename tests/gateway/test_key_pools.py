@@ -196,7 +196,8 @@ async def test_calls_one_after_another_take_turns() -> None:
 
 
 async def test_a_closed_window_a_hold_and_a_pause_are_skipped() -> None:
-    async with team() as at:
+    async with team(accounts=("key-c", "key-a", "key-b")) as at:
+        at.limiter.report("anthropic/key-c", BillingStop(detail="the balance is too low"))
         at.limiter.report("anthropic/key-a", QuotaClosed(resets_at=START + 9000.0, window="five_hour"))
         first = await at.call()
         at.limiter.report("anthropic/key-b", RateLimited(retry_after=5.0))
