@@ -25,7 +25,7 @@ from paceline.hosts.known_hosts import known_hosts, save_hosts
 from paceline.plans.import_plan import import_in_steps
 from paceline.plans.plan_file import Plan, campaign_with_changes
 from paceline.settings import Settings
-from paceline.store import Added, Campaign, Store, Unit
+from paceline.store import Added, Campaign, ClientKey, Store, Unit
 from paceline.store.interface import CampaignState
 from paceline.store.rules import ACCEPTED
 
@@ -353,23 +353,40 @@ def remove_limit(store: Store, settings: Settings, scope: str, *, now: float) ->
 
 
 def reset_limit(store: Store, settings: Settings, scope: str, *, now: float) -> str:
-    """Return a scope to the limit of the settings."""
+    """Return a scope to the limit of the settings, and a client's key to that of its creation."""
     scope = present_scope(settings, scope)
-    command_log.send(store, "reset", now=now, scope=scope)
+    if (key := _key_of(store, scope)) is not None and key.parallel is not None:
+        command_log.send(store, "limit", now=now, scope=scope, limit=key.parallel)
+    else:
+        command_log.send(store, "reset", now=now, scope=scope)
     return scope
 
 
 def set_rate(store: Store, settings: Settings, scope: str, rate: Rate | None, *, now: float) -> str:
-    """Set how many runs and tokens may start in a minute; None returns to the rate of the settings."""
+    """Set how many runs and tokens may start in a minute; None returns to the rate of the settings, or of the key."""
     scope = present_scope(settings, scope)
-    if not is_provider_scope(scope):
-        raise InvalidInput(f"{scope} has no rate: only a provider, an account or a model has one, such as openai/work")
+    key = _key_of(store, scope)
+    if not is_provider_scope(scope) and key is None:
+        raise InvalidInput(
+            f"{scope} has no rate: a provider, an account, a model or a client's key has one, such as openai/work or "
+            "key:team"
+        )
+    if rate is None and key is not None and (key.rpm is not None or key.tpm is not None):
+        rate = Rate(rpm=key.rpm, tpm=key.tpm)
     if rate is None:
         command_log.send(store, "reset_rate", now=now, scope=scope)
     else:
         checked = check_rate(rate, "rate")
         command_log.send(store, "rate", now=now, scope=scope, rpm=checked.rpm, tpm=checked.tpm)
     return scope
+
+
+def _key_of(store: Store, scope: str) -> ClientKey | None:
+    """Return the client's key whose calls are counted in the scope."""
+    if not scope.startswith(KEY):
+        return None
+    keys = [each.key for each in store.client_keys() if each.key.revoked_at is None]
+    return next((key for key in keys if f"{KEY}{key.name}" == scope), None)
 
 
 def set_cooldown(store: Store, settings: Settings, scope: str, cooldown: Cooldown, *, now: float) -> str:

@@ -6,11 +6,12 @@ import msgspec
 
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
-from paceline.core.values.scopes import CHECKS
+from paceline.core.values.rates import Rate
+from paceline.core.values.scopes import CHECKS, KEY
 from paceline.engine import command_log
 from paceline.errors import InvalidSnapshot
 from paceline.hosts.host_state import HostState
-from paceline.store import Campaign, Store
+from paceline.store import Campaign, HashedKey, Store
 
 GOVERNOR_STATE = "governor"
 _WAY_OUT = (
@@ -56,13 +57,27 @@ def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -
         stored = store.load_state(GOVERNOR_STATE)
         assert stored is not None
         key = f"{GOVERNOR_STATE}.unreadable.{int(now)}"
-        fresh = msgspec.json.encode(Governor(settings, now=now).snapshot())
+        governor = Governor(settings, now=now)
+        _apply_key_limits(governor, store.client_keys(), now)
+        fresh = msgspec.json.encode(governor.snapshot())
         with store.together():
             store.save_state(key, stored)
             store.save_state(GOVERNOR_STATE, fresh)
             command_log.send(store, "set_aside", now=now, key=key)
         return key
     return None
+
+
+def _apply_key_limits(governor: Governor, keys: Iterable[HashedKey], now: float) -> None:
+    """Set the limits and rates of clients' keys, as they were created: the settings do not have them."""
+    for each in keys:
+        key, scope = each.key, f"{KEY}{each.key.name}"
+        if key.revoked_at is not None:
+            continue
+        if key.parallel is not None:
+            governor.set_limit(scope, key.parallel, now=now)
+        if key.rpm is not None or key.tpm is not None:
+            governor.set_rate(scope, Rate(rpm=key.rpm, tpm=key.tpm), now=now)
 
 
 def _decoded(stored: bytes) -> Snapshot:

@@ -37,7 +37,7 @@ from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
 
 LONGEST_PAUSE_SECONDS = 6 * 3600.0
-"""The longest pause after a rate limit: nobody meant a longer one, and where it was meant, a look costs one refusal."""
+"""The longest pause after a refusal: nobody meant a longer one, and where it was meant, a look costs one refusal."""
 
 
 def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
@@ -132,7 +132,7 @@ def _overloaded(ledger: Ledger, scope: Scope, signal: Overloaded) -> list[Scope]
         backoff = pause.overload_wait()
         wait = wait or backoff
     if wait is not None:
-        _pause(ledger, scope, ledger.now + wait, "overloaded")
+        _pause(ledger, scope, ledger.now + min(wait, LONGEST_PAUSE_SECONDS), "overloaded")
     return [scope]
 
 
