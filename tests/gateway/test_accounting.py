@@ -63,6 +63,7 @@ async def test_each_answer_has_an_id_under_which_tokens_and_cost_can_be_read() -
         waited_seconds=0.0,
         first_byte_seconds=found[0].first_byte_seconds,
         seconds=found[0].seconds,
+        began_at=found[0].began_at,
         status=200,
         tokens=TOKENS,
         cost=Cost(billed=COST),

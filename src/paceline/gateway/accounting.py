@@ -163,6 +163,7 @@ class Accounting:
             waited_seconds=round(waited, 6),
             first_byte_seconds=record.first_byte_seconds,
             seconds=round(max(0.0, now - record.began_at), 6) if record.seconds is None else record.seconds,
+            began_at=record.began_at,
             status=record.status,
             tokens=record.tokens,
             cost=self.spending.cost_of(record),

@@ -38,6 +38,7 @@ class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
     waited_seconds: float
     first_byte_seconds: float | None
     seconds: float
+    began_at: float
     status: int | None
     tokens: Tokens | None
     cost: Cost

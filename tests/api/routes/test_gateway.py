@@ -50,6 +50,7 @@ async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: Accounting) -
         "waited_seconds": 0.0,
         "first_byte_seconds": 0.25,
         "seconds": 0.5,
+        "began_at": record.began_at,
         "status": 200,
         "tokens": TOKENS,
         "cost": {"billed": 1.0, "imputed": None},

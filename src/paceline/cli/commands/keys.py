@@ -29,7 +29,7 @@ Tpm = Annotated[int | None, _option("N", "Tokens that may be used in a minute.")
 Parallel = Annotated[int | None, _option("N", "Calls at the same time.")]
 PriorityMax = Annotated[int, _option("N", "The highest priority that its calls may have among each other.")]
 Weight = Annotated[float, _option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")]
-Budget = Annotated[str | None, _option("DOLLARS", 'What its calls may cost: "$5/day", "$50/month" or "$100" in all.')]
+Budget = Annotated[str | None, _option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")]
 
 
 @app.command("create")
