@@ -293,14 +293,21 @@ class UnitChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     campaign: str | None = None
     phase: UnitPhase | None = None
+    search: str = ""
+    """A part of their id, reason or account."""
 
     @property
     def states(self) -> tuple[UnitState, ...]:
         """The states in which the store has such units, in the order in which they are shown."""
         return ORDERED_STATES if self.phase is None else (stored_state(self.phase),)
 
-    def count(self, counts: Mapping[str, UnitCounts]) -> int:
-        """Return how many there are, from the tallies of the store."""
+    def is_met_by(self, unit: Unit) -> bool:
+        return is_chosen(unit, self.phase) and _contains(unit, self.search.casefold())
+
+    def count(self, counts: Mapping[str, UnitCounts]) -> int | None:
+        """Return how many there are, from the tallies of the store; None for a search, which they do not know."""
+        if self.search:
+            return None
         chosen = [each for name, each in counts.items() if self.campaign in (None, name)]
         return sum(count_in_phase(each, self.phase) for each in chosen)
 
@@ -325,10 +332,10 @@ class PageStart(msgspec.Struct, frozen=True):
 
 
 class OrderedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some units, how many there are in all, and where the next page starts."""
+    """Some units, how many there are in all (None if that is unknown), and where the next page starts."""
 
     units: tuple[Unit, ...]
-    total: int
+    total: int | None
     following: PageStart | None
 
 
@@ -339,17 +346,17 @@ def read_ordered_page(store: Store, choice: UnitChoice, start: PageStart) -> Ord
     states, so that a page costs the same among a million units.
     """
     total = choice.count(store.counts())
-    wanted = min(PAGE_UNITS, total - start.before)
+    wanted = PAGE_UNITS if total is None else min(PAGE_UNITS, total - start.before)
     found: list[Unit] = []
     here: PageStart | None = start
     examined = 0
     while here is not None and len(found) < wanted and examined < MOST_EXAMINED_ORDERED:
         state = choice.states[here.state_index]
         page = store.units(campaign=choice.campaign, state=state, limit=PAGE_UNITS, cursor=here.cursor)
-        found += [unit for unit in page.units if is_chosen(unit, choice.phase)]
+        found += filter(choice.is_met_by, page.units)
         examined += len(page.units)
         here = _page_after(here, page.cursor, len(choice.states), start.before + len(found))
-    is_last = here is None or here.before >= total
+    is_last = here is None or (total is not None and here.before >= total)
     return OrderedPage(units=tuple(found), total=total, following=None if is_last else here)
 
 

@@ -23,6 +23,7 @@ from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
 from paceline.store import Campaign, UnitSpec
+from paceline.views import units
 from paceline.views.status import read_status_summary
 
 ACCOUNTS = """
@@ -417,18 +418,97 @@ async def test_units_are_chosen_by_campaign_and_state(workspace: Workspace) -> N
     assert everything == ["docs/a", "docs/b", "docs/c", "other/x"]
 
 
-async def test_a_filter_that_names_a_unit_opens_it_and_one_that_names_nothing_is_reported(workspace: Workspace) -> None:
-    workspace.run("add", workspace.plan("true", "alpha"))
+async def test_a_filter_that_names_a_unit_opens_it_and_a_part_of_names_leaves_those(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "alpha", "alphabet", "beta"))
 
     async with watching() as view:
         view.table("units").focus()
+        await view.press("slash", *"PHA", "enter")
+        await view.settle()
+        parts, title = view.keys("units"), view.screen
         await view.press("slash", *"alpah", "enter")
-        await view.until(lambda: "did you mean" in view.screen)
-        await view.press("slash", *"alpha", "enter")
+        await view.settle()
+        none, empty = view.keys("units"), view.screen
+        await view.press("slash", *"docs/alpha", "enter")
         await view.until(lambda: "do alpha" in view.screen)
         shown = view.screen
 
+    assert (parts, none) == (["docs/alpha", "docs/alphabet"], [])
+    assert "units 1-2 with 'PHA'" in title
+    assert "there are none of these; esc shows all" in empty
     assert "no engine runs" in shown
+
+
+async def test_a_search_goes_on_until_it_finds_something(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "PAGE_UNITS", 2)
+    monkeypatch.setattr(units, "MOST_EXAMINED_ORDERED", 2)
+    workspace.run("add", workspace.plan("true", *(f"u{number}" for number in range(9)), "last"))
+
+    async with watching() as view:
+        view.table("units").focus()
+        await view.press("slash", *"las", "enter")
+        await view.until(lambda: view.keys("units") == ["docs/last"])
+
+
+async def test_t_sorts_by_each_column_and_capital_t_the_other_way(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a"))
+    workspace.run("add", workspace.plan("true", "x", "y", name="two"))
+    workspace.run("add", workspace.plan("true", *(f"u{number}" for number in range(10)), name="an-ten"))
+
+    async with watching() as view:
+        orders = [view.keys("campaigns")]
+        await view.press("t")
+        orders.append(view.keys("campaigns"))
+        assert "campaign▲" in view.screen
+        await view.press("T")
+        orders.append(view.keys("campaigns"))
+        await view.press(*"tttt")
+        assert "wait▲" in view.screen
+        orders.append(view.keys("campaigns"))
+        await view.press(*"tttttt")
+        orders.append(view.keys("campaigns"))
+
+    assert orders == [
+        ["docs", "two", "an-ten"],
+        ["an-ten", "docs", "two"],
+        ["two", "docs", "an-ten"],
+        ["docs", "two", "an-ten"],
+        ["docs", "two", "an-ten"],
+    ]
+
+
+async def test_capital_r_tries_the_chosen_unit_again(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
+    workspace.run("cancel", "docs/b")
+
+    async with watching() as view:
+        view.table("units").focus()
+        await view.press("slash", *"cancelled", "enter")
+        await view.settle()
+        await view.press("R")
+        await view.until(lambda: "docs/b waits to be tried again" in view.screen)
+
+        assert view.home.store.counts()["docs"].todo == 2
+
+
+async def test_text_is_found_in_the_output_of_a_unit(workspace: Workspace) -> None:
+    run_to_its_end(workspace, workspace.plan("seq 1001 1200; echo the Needle; seq 2001 2100; echo needle two", "a"))
+
+    async with watching(NARROW) as view:
+        view.table("units").focus()
+        await view.press("enter")
+        await view.until(lambda: "docs/a" in view.screen)
+        await view.press("slash", *"needle", "enter")
+        await view.until(lambda: "the Needle" in view.screen)
+        await view.press("n")
+        await view.until(lambda: "needle two" in view.screen)
+        await view.press("N")
+        await view.until(lambda: "the Needle" in view.screen)
+        await view.press("slash", *"needle in hay", "enter")
+        await view.until(lambda: "is not in it" in view.screen)
+        await view.press("escape")
+
+        assert not isinstance(view.app.screen, UnitScreen)
 
 
 async def test_enter_on_a_campaign_shows_its_units_and_s_goes_through_the_states(workspace: Workspace) -> None:

@@ -25,6 +25,10 @@ def cancel(home: Home, name: str) -> str:
     return _message(home, control.cancel(home, name))
 
 
+def try_again(home: Home, unit: str) -> str:
+    return _message(home, control.retry_failed(home, unit))
+
+
 def resize_pool(home: Home, text: str) -> str:
     return _message(home, control.resize_pool(home, text))
 

@@ -10,8 +10,9 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
+import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import App, ComposeResult
@@ -24,20 +25,36 @@ from paceline.cli.top import actions, row_text
 from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
 from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
-from paceline.cli.top.table import LiveTable, Row
+from paceline.cli.top.table import LiveTable
+from paceline.cli.top.table_row import Row
 from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home
 from paceline.core.values.scopes import SESSIONS
 from paceline.errors import PacelineError
-from paceline.views.units import PHASES, OrderedPage, PageStart, UnitChoice, read_ordered_page
+from paceline.store import Unit
+from paceline.views.units import PHASES, OrderedPage, PageStart, UnitChoice, UnitPhase, read_ordered_page
 
 REFRESH_SECONDS = 1.0
 """Fast enough for countdowns in seconds, and a small load on the store."""
 THEME = "ansi-dark"
 """The terminal's own colours and background, light or dark."""
 
+ROW_ORDERS: Final[dict[str, tuple[str, str, Callable[[Home, str], str]]]] = {
+    "pause": ("campaigns", "campaign", actions.pause_or_resume),
+    "restore": ("capacity", "scope", actions.restore),
+    "retry": ("units", "unit", actions.try_again),
+}
+"""What the keys do to the chosen row of a pane, and what such a row is called."""
+
 T = TypeVar("T")
+
+
+def _unit_named(home: Home, name: str) -> Unit | None:
+    try:
+        return find_unit(home.store, name)
+    except PacelineError:
+        return None  # a part of a name, or of several
 
 
 class TopApp(App[None]):
@@ -48,12 +65,13 @@ class TopApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]  # noqa: RUF012 (no class variable to the type checker)
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pause", "pause/resume"),
+        Binding("p", "order('pause')", "pause/resume"),
         Binding("P", "pause_all", "all", show=False),
         Binding("o", "pool", "pool"),
         Binding("l", "limit", "limit"),
-        Binding("r", "restore", "restore"),
+        Binding("r", "order('restore')", "restore"),
         Binding("c", "cancel", "cancel"),
+        Binding("R", "order('retry')", "retry unit"),
         Binding("slash", "search", "filter"),
         Binding("s", "next_phase", "state"),
         Binding("escape", "clear", "no filter", show=False),
@@ -120,6 +138,9 @@ class TopApp(App[None]):
                 self._choose(UnitChoice())
             elif (choice, start) == (self._choice, self._page_starts[-1]):  # else the page was turned meanwhile
                 self._page = page
+                if not page.units and page.following is not None:  # nothing among those that one page examines
+                    self._page_starts[-1] = page.following
+                    self._is_stale.set()
         self._show()
 
     def _read(self, choice: UnitChoice, start: PageStart) -> tuple[TopSnapshot, OrderedPage | None]:
@@ -157,7 +178,9 @@ class TopApp(App[None]):
     @on(LiveTable.Moved)
     def _show_info(self) -> None:
         """Show the last cell of the chosen row in full, because its pane may cut it."""
-        self.screen_stack[0].query_one("#info", Static).update(self._in_use.last_cell)
+        table = self._in_use
+        last_cell = next((row.cells[-1] for row in table.rows if row.key == table.chosen), Text(""))
+        self.screen_stack[0].query_one("#info", Static).update(last_cell)
 
     def _fill(self, name: str, rows: list[Row], empty: str) -> None:
         words = self._words.get(name, "").casefold()
@@ -169,9 +192,11 @@ class TopApp(App[None]):
         page, start = self._page, self._page_starts[-1]
         if page is None:
             return
-        chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase) if each)
+        search = f"with {self._choice.search!r}" if self._choice.search else ""
+        chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase, search) if each)
         first, last = start.before + 1, start.before + len(page.units)
-        title = f"{first:,}-{last:,} of {page.total:,} {chosen}" if page.units else f"0 {chosen}"
+        of_all = "" if page.total is None else f" of {page.total:,}"
+        title = f"{first:,}-{last:,}{of_all} {chosen}" if page.units else f"0 {chosen}"
         rows = [row_text.unit_row(unit, now, self._home.zone) for unit in page.units]
         empty = "there are none of these; esc shows all" if chosen else f"none yet: {row_text.START} adds some"
         table = self._table("units")
@@ -227,7 +252,7 @@ class TopApp(App[None]):
         """Show all units, then those of each state in turn."""
         order = (None, *PHASES)
         following = order[(order.index(self._choice.phase) + 1) % len(order)]
-        self._choose(UnitChoice(campaign=self._choice.campaign, phase=following))
+        self._choose(msgspec.structs.replace(self._choice, phase=following))
 
     def action_search(self) -> None:
         search = self.screen_stack[0].query_one("#search", Input)
@@ -261,21 +286,22 @@ class TopApp(App[None]):
             self._show()
 
     async def _search_units(self, words: str) -> None:
-        """Filter by campaign and state. Any other word must be a unit, which is opened."""
+        """Filter by campaign, state and a part of ids, reasons and accounts. The name of a unit opens it."""
         campaigns = [row.name for row in self._snapshot.campaigns] if self._snapshot else []
-        choice = UnitChoice()
+        campaign: str | None = None
+        phase: UnitPhase | None = None
+        searched = []
         for word in words.split():
-            phase = next((each for each in PHASES if each == word), None)
-            if phase is not None:
-                choice = UnitChoice(campaign=choice.campaign, phase=phase)
+            if (found := next((each for each in PHASES if each == word), None)) is not None:
+                phase = found
             elif word in campaigns:
-                choice = UnitChoice(campaign=word, phase=choice.phase)
+                campaign = word
             else:
-                unit = await self._try_in_store(lambda: find_unit(self._home.store, words))
-                if unit is not None:
-                    self._open_unit(unit.id)
-                return
-        self._choose(choice)
+                searched.append(word)
+        if searched and (unit := await self._in_store_thread(lambda: _unit_named(self._home, words))) is not None:
+            self._open_unit(unit.id)
+            return
+        self._choose(UnitChoice(campaign=campaign, phase=phase, search=" ".join(searched)))
 
     # -- commands ------------------------------------------------------------------------------------
 
@@ -300,16 +326,14 @@ class TopApp(App[None]):
             self.notify(f"there is no {what} to choose", severity="warning", markup=False)
         return chosen
 
-    async def action_pause(self) -> None:
-        if name := self._chosen("campaigns", "campaign"):
-            await self._control(lambda: actions.pause_or_resume(self._home, name))
+    async def action_order(self, verb: str) -> None:
+        """Give the order to the chosen row of the pane that it is for."""
+        pane, what, order = ROW_ORDERS[verb]
+        if key := self._chosen(pane, what):
+            await self._control(lambda: order(self._home, key))
 
     async def action_pause_all(self) -> None:
         await self._control(lambda: actions.pause_or_resume_all(self._home))
-
-    async def action_restore(self) -> None:
-        if scope := self._chosen("capacity", "scope"):
-            await self._control(lambda: actions.restore(self._home, scope))
 
     def action_cancel(self) -> None:
         if name := self._chosen("campaigns", "campaign"):

@@ -15,7 +15,7 @@ from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
 from paceline.cli.top.column_layout import Column
 from paceline.cli.top.snapshot import ScopeLine, TopSnapshot
-from paceline.cli.top.table import Row
+from paceline.cli.top.table_row import Row
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit

@@ -7,7 +7,6 @@ neither read as markup nor can it control the terminal.
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -19,15 +18,10 @@ from textual.widget import Widget
 
 from paceline.cli.output import one_line
 from paceline.cli.top.column_layout import Column, fit_columns
+from paceline.cli.top.row_order import RowOrder
+from paceline.cli.top.table_row import Row
 
 CHOSEN = Style(reverse=True)
-
-
-class Row(msgspec.Struct, frozen=True):
-    """A row. `key` identifies it while its cells change."""
-
-    key: str
-    cells: tuple[Text, ...]
 
 
 class LiveTable(Widget, can_focus=True):
@@ -41,6 +35,8 @@ class LiveTable(Widget, can_focus=True):
         Binding("home,g", "jump(0)", "first", show=False),
         Binding("end,G", "jump(-1)", "last", show=False),
         Binding("enter", "choose", "open", show=False),
+        Binding("t", "sort('next')", "sort"),
+        Binding("T", "sort('reverse')", "other way", show=False),
     ]
 
     class Chosen(Message):
@@ -69,6 +65,8 @@ class LiveTable(Widget, can_focus=True):
         self._head_lines = 2 if any(column.title for column in columns) else 1
         self._follows = follows
         self._rows: list[Row] = []
+        self._unsorted: list[Row] = []
+        self._order = RowOrder(columns=self._columns)
         self._at = 0
         self._top = 0
         self._is_pinned = False
@@ -86,18 +84,14 @@ class LiveTable(Widget, can_focus=True):
         """Return the key of the row under the cursor."""
         return self._rows[self._at].key if self._rows else None
 
-    @property
-    def last_cell(self) -> Text:
-        """Return the last cell of the chosen row, which is the first to be cut."""
-        return self._rows[self._at].cells[-1] if self._rows else Text("")
-
     def fill(self, rows: Sequence[Row], *, title: str, empty: str) -> None:
         """Show these rows, or the text `empty` if there are none.
 
         Once the cursor was moved, the chosen row keeps its line of the screen, wherever it is in the list.
         """
         key = self.chosen
-        self._rows = list(rows)
+        self._unsorted = list(rows)
+        self._rows = self._order.sort(self._unsorted)
         self._title, self._empty = one_line(f"{self.id} {title}"), empty
         if self._is_pinned:
             place = next((place for place, row in enumerate(self._rows) if row.key == key), self._at)
@@ -119,6 +113,14 @@ class LiveTable(Widget, can_focus=True):
         self._top = max(0, min(self._top, self._at, len(self._rows) - self._room))
         self._top = max(self._top, self._at - self._room + 1)
         self.refresh()
+
+    def action_sort(self, by: str) -> None:
+        """Sort by the next column, or the other way round."""
+        if self._head_lines == 1:  # without titles nobody could see by what
+            return
+        self._order = self._order.after_next() if by == "next" else self._order.reverse()
+        self._rows = self._order.sort(self._unsorted)
+        self.go_to(0)
 
     @property
     def _room(self) -> int:
@@ -178,10 +180,10 @@ class LiveTable(Widget, can_focus=True):
         if not self._rows:
             return self._strip(Text(f"  {self._empty}" if y == 1 else "", style="dim"))
         seen = self._rows[self._top : self._top + self._room]
-        layout = fit_columns(self._columns, [row.cells for row in seen], self.size.width)
+        columns = self._order.marked_columns
+        layout = fit_columns(columns, [row.cells for row in seen], self.size.width)
         if y < self._head_lines:
-            titles = [Text(column.title, style="dim") for column in self._columns]
-            return self._strip(layout.line(titles))
+            return self._strip(layout.line([Text(column.title, style="dim") for column in columns]))
         place = self._top + y - self._head_lines
         if place >= len(self._rows):
             return self._strip(Text(""))

@@ -5,11 +5,12 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 
 from paceline.cli import event_text
 from paceline.cli.output import STATE_STYLES, one_line, printable
@@ -21,6 +22,7 @@ from paceline.views.units import UnitDetail
 from paceline.views.why import Why
 
 LONGEST_PROMPT = 2000
+FOUND = "reverse bold"
 Read = Callable[[], Awaitable[UnitInspection | None]]
 
 
@@ -28,7 +30,10 @@ class UnitScreen(ModalScreen[None]):
     """The screen. `read` reads the unit outside the event loop. It is modal: keys do not act on hidden panes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,backspace", "dismiss(None)", "back"),
+        Binding("escape,q,backspace", "leave", "back"),
+        Binding("slash", "find", "find"),
+        Binding("n", "next(1)", "next", show=False),
+        Binding("N", "next(-1)", "previous", show=False),
         Binding("up,k", "scroll(-1)", "up", show=False),
         Binding("down,j", "scroll(1)", "down", show=False),
         Binding("home,g", "edge(0)", "first line"),
@@ -43,10 +48,13 @@ class UnitScreen(ModalScreen[None]):
         self._now = now
         self._every = every
         self._shown = Text("reading ...")
+        self._words = ""
+        self._found_at = -1
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield Static(self._shown, id="detail")
+        yield Input(id="find", placeholder="find", select_on_focus=False)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -65,7 +73,13 @@ class UnitScreen(ModalScreen[None]):
             shown = plain(error, "bold red")  # until the next refresh
         if shown != self._shown:
             self._shown = shown
-            self.query_one("#detail", Static).update(shown)
+            self._draw()
+
+    def _draw(self) -> None:
+        text = self._shown.copy()
+        if self._words:
+            text.highlight_words([self._words], FOUND, case_sensitive=False)
+        self.query_one("#detail", Static).update(text)
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
@@ -73,6 +87,46 @@ class UnitScreen(ModalScreen[None]):
     def action_edge(self, is_end: int) -> None:
         view = self.query_one(VerticalScroll)
         view.scroll_end(animate=False) if is_end else view.scroll_home(animate=False)
+
+    # -- finding text ------------------------------------------------------------------------------
+
+    def action_leave(self) -> None:
+        """Close the line for the text, or else the screen."""
+        field = self.query_one("#find", Input)
+        if field.has_class("-shown"):
+            self._close_find(field)
+        else:
+            self.dismiss(None)
+
+    def action_find(self) -> None:
+        field = self.query_one("#find", Input)
+        field.add_class("-shown")
+        field.value = self._words
+        field.focus()
+
+    def _close_find(self, field: Input) -> None:
+        field.remove_class("-shown")
+        self.query_one(VerticalScroll).focus()
+
+    @on(Input.Submitted, "#find")
+    def _find(self, event: Input.Submitted) -> None:
+        self._close_find(event.input)
+        self._words, self._found_at = event.value.strip(), -1
+        self._draw()
+        self.action_next(1)
+
+    def action_next(self, step: int) -> None:
+        """Go to the next line, or the one before, that contains the text; after the last comes the first."""
+        if not self._words:
+            return
+        lines = self._shown.wrap(self.app.console, max(1, self.query_one("#detail", Static).size.width))
+        places = [place for place, line in enumerate(lines) if self._words.casefold() in line.plain.casefold()]
+        if not places:
+            self.notify(f"{one_line(self._words)!r} is not in it", severity="warning", markup=False)
+            return
+        later = [place for place in places if (place - self._found_at) * step > 0]
+        self._found_at = (min(later) if step > 0 else max(later)) if later else places[0 if step > 0 else -1]
+        self.query_one(VerticalScroll).scroll_to(y=self._found_at, animate=False)
 
     # -- text --------------------------------------------------------------------------------------
 
