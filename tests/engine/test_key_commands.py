@@ -110,7 +110,7 @@ def test_a_key_that_is_not_there_is_not_revoked(settings: Settings) -> None:
         (KeyRequest(name="a", priority_max=10_000), "priority_max must be a whole number from -9999 to 9999"),
         (
             KeyRequest(name="a", budget="50"),
-            'budget .50. must be dollars above 0 per day, per month or in all: "\\$5/day',
+            r"budget .50. must be dollars above 0 per day, per month or in all: .\$5/day",
         ),
         (KeyRequest(name="a", budget="$0"), "budget .\\$0. must be dollars above 0"),
         (KeyRequest(name="a", budget="$5/week"), "budget .\\$5/week. must be"),

@@ -159,8 +159,8 @@ def parse_budget(text: str) -> KeyBudget:
     dollars = 0.0 if found is None else float(found[1])
     if found is None or not 0 < dollars <= LARGEST_BUDGET:
         raise InvalidInput(
-            f"budget {text!r:.80} must be dollars above 0 per day, per month or in all: '$5/day', '$50/month' or '$100' "
-            "(in single quotes: in double quotes a shell replaces $5)"
+            f"budget {text!r:.80} must be dollars above 0 per day, per month or in all: '$5/day', '$50/month' or "
+            "'$100' (in single quotes: in double quotes a shell replaces $5)"
         )
     periods: tuple[BudgetPeriod, ...] = get_args(BudgetPeriod)
     return KeyBudget(dollars, next((each for each in periods if each == found[2]), "total"))
