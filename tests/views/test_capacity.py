@@ -96,3 +96,7 @@ def test_a_released_slot_is_cooling_and_not_in_flight() -> None:
     (row,) = [row for row in capacity_rows(fleet.read()) if row.scope == "acme"]
 
     assert (row.in_flight, row.cooling) == (1, 1)
+
+
+def test_a_clients_key_is_no_provider() -> None:
+    assert [kind_of(scope) for scope in ("key:team", "anthropic", "host:box1")] == ["key", "provider", "host"]

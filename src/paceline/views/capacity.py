@@ -7,7 +7,7 @@ import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
-from paceline.core.values.scopes import LOCAL, ScopePattern, is_provider_scope, path_scopes
+from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, is_provider_scope, path_scopes
 from paceline.core.values.status import SET_REASON, PaceStatus, RateStatus
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
@@ -15,7 +15,7 @@ from paceline.views.fleet import FleetState
 CAMPAIGN: Final = "campaign:"
 AGENT: Final = "agent:"
 HOST: Final = "host:"
-ScopeKind = Literal["pool", "host", "provider", "account", "model", "agent", "campaign"]
+ScopeKind = Literal["pool", "host", "provider", "account", "model", "key", "agent", "campaign"]
 LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "plan", "pattern"]
 _KINDS: Final[tuple[ScopeKind, ...]] = ("provider", "account", "model")
 _RANKS: Final[dict[ScopeKind, int]] = {
@@ -24,6 +24,7 @@ _RANKS: Final[dict[ScopeKind, int]] = {
     "provider": 1,
     "account": 1,
     "model": 1,
+    "key": 2,
     "agent": 2,
     "campaign": 3,
 }
@@ -193,6 +194,8 @@ def kind_of(scope: str) -> ScopeKind:
         return "campaign"
     if scope.startswith(HOST):
         return "host"
+    if scope.startswith(KEY):
+        return "key"
     return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
 
 

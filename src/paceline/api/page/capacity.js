@@ -113,6 +113,7 @@ function hasRow(each) {
   if (each.scope === POOL) return false;
   return (
     PROVIDERS.includes(each.kind) ||
+    each.kind === "key" ||
     each.limit !== null ||
     each.held ||
     each.paused_until !== null ||
