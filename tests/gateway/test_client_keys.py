@@ -168,6 +168,85 @@ async def test_a_model_that_is_not_allowed_is_refused_with_those_that_are(body: 
     assert (got.status, seen, got.header(b"x-should-retry")) == (403, [], b"false")
 
 
+async def sent_in_two(key: ClientKey, first: bytes, second: bytes) -> tuple[Message, list[Message]]:
+    """Return the response to a body whose second part comes when the first was read, and what the upstream saw."""
+    seen: list[Message] = []
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        harness_with(Keys(key), upstream.url) as harness,
+        await connect(harness.port) as client,
+    ):
+        whole = post(first + second, key=b"x-api-key: " + TEAM.encode(), path=b"/gateway/gpt/v1/chat/completions")
+        client.send(whole.removesuffix(second))
+        await until(lambda: any(each.record.model == "gpt-5-mini" for each in harness.gateway.live))
+        client.send(second)
+        return await client.read_message(), seen
+
+
+@pytest.mark.parametrize(
+    "member",
+    [b'"x": NaN', b'"x": "\\ud800"', b'"x": "\xff"', b'"x": "a\tb"', b'"x": ' + b"[" * 3000 + b"]" * 3000],
+    ids=["NaN", "half a pair", "no UTF-8", "a tab", "deep"],
+)
+@pytest.mark.parametrize("rule", [{"models": ("gpt-5-mini",)}, {"budget": KeyBudget(5.0, "day")}])
+async def test_a_body_that_cannot_be_read_to_its_end_is_refused_for_a_key_with_rules(
+    member: bytes, rule: dict[str, Any]
+) -> None:
+    key = ClientKey(name="team", **rule)
+
+    got, seen = await sent_in_two(key, b'{"model": "gpt-5-mini",', member + b', "model": "gpt-5-pro"}')
+
+    status, message = error_of(got)
+    assert (status, seen) == (400, [])
+    assert "so the body must be a JSON object" in message
+
+
+@pytest.mark.parametrize("rule", [{"models": ("gpt-5-mini",)}, {"budget": KeyBudget(5.0, "day")}])
+@pytest.mark.parametrize("name", [b"model", b"Model"])
+async def test_a_body_with_a_second_model_is_refused_for_a_key_with_models_or_a_budget(
+    rule: dict[str, Any], name: bytes
+) -> None:
+    key = ClientKey(name="team", **rule)
+
+    got, seen = await sent_in_two(key, b'{"model": "gpt-5-mini",', b'"%b": "gpt-5-pro"}' % name)
+
+    message = "the body names two models, 'gpt-5-mini' and 'gpt-5-pro'; the key team allows one"
+    assert (error_of(got), seen) == ((403, message), [])
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"models": ["gpt-5-mini", "gpt-5-pro"], "route": "fallback"',
+        b'"fallbacks": ["gpt-5-pro"]',
+        b'"fallbacks": [{"gpt-5-mini": ["gpt-5-pro"]}]',
+        b'"fallbacks": [{"model": "gpt-5-pro", "temperature": 1}]',
+        b'"route": ["gpt-5-pro"]',
+        b'"route": "gpt-5-pro"',
+    ],
+)
+async def test_the_models_that_a_call_may_fall_back_to_must_be_allowed_too(member: bytes) -> None:
+    keys = Keys(ClientKey(name="team", models=("gpt-5-mini",)))
+    key = b"x-api-key: " + TEAM.encode()
+    body, path = b'{"model": "gpt-5-mini", %b}', b"/gateway/gpt/v1/chat/completions"
+
+    refused, seen = await asked(keys, post(body % member, key=key, path=path))
+    fits, _ = await asked(keys, post(body % member.replace(b"gpt-5-pro", b"gpt-5-mini"), key=key, path=path))
+
+    message = "the key team does not allow the model 'gpt-5-pro'; it allows: gpt-5-mini"
+    assert (error_of(refused), seen, fits.status) == ((403, message), [], 200)
+
+
+async def test_a_call_with_fallbacks_that_name_no_model_is_refused() -> None:
+    keys = Keys(ClientKey(name="team", models=("opus-4-6",)))
+    body = b'{"model": "opus-4-6", "fallbacks": [7]}'
+
+    got, seen = await asked(keys, post(body, key=b"x-api-key: " + TEAM.encode()))
+
+    message = "the key team has models, and the body has a fallback that is no name of a model"
+    assert (error_of(got), seen) == ((403, message), [])
+
+
 async def test_a_key_with_models_cannot_bypass_them_with_a_batch() -> None:
     keys = Keys(ClientKey(name="team", models=("opus-4-6",)))
     key = b"x-api-key: " + TEAM.encode()

@@ -1,6 +1,12 @@
 """Budgets of keys: announced once at 80 % and at their end, and over in their next period."""
 
+import json
+from typing import Any
+
 import pytest
+from tests.gateway.gateway_harness import GatewayHarness, account
+from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
+from tests.gateway.test_client_keys import TEAM, Keys
 
 from paceline.events import Event
 from paceline.gateway.errors import GatewayError
@@ -62,3 +68,107 @@ def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:
 )
 def test_the_next_period_begins_at_midnight_or_with_the_month(period: str, at: float, expected: float | None) -> None:
     assert next_period(KeyBudget(1.0, period), at) == expected  # type: ignore[arg-type]
+
+
+# -- nothing is spent unnoticed ----------------------------------------------------------------------
+
+TEAM_KEY = b"x-api-key: " + TEAM.encode()
+RESPONSES = b"/gateway/gpt/v1/responses"
+
+
+async def called(request: bytes, **rules: Any) -> tuple[int, str, list[Message]]:
+    """Return the status and the error of a call with a key that has these rules, and what the upstream saw."""
+    seen: list[Message] = []
+    keys = Keys(ClientKey(name="team", **rules))
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(
+            account(upstream.url), account(upstream.url, "gpt", "openai"), account(upstream.url, "gem", "google"),
+            keys=keys.known,
+        ) as harness,
+        await connect(harness.port) as client,
+    ):  # fmt: skip
+        client.send(request)
+        got = await client.read_message()
+    return got.status, "" if got.status == 200 else json.loads(got.body)["error"]["message"], seen
+
+
+@pytest.mark.parametrize(
+    ("rules", "what"),
+    [
+        ({"budget": KeyBudget(5.0, "day")}, "a budget"),
+        ({"tpm": 1000}, "a limit of tokens"),
+        ({"tpm": 1000, "models": ("gpt-5",)}, "a limit of tokens"),
+    ],
+)
+async def test_a_key_whose_tokens_count_cannot_have_an_answer_in_the_background(
+    rules: dict[str, Any], what: str
+) -> None:
+    body = b'{"model": "gpt-5", "input": "hi", "background": %b}'
+    refused = await called(post(body % b"true", key=TEAM_KEY, path=RESPONSES), **rules)
+    fits = await called(post(body % b"false", key=TEAM_KEY, path=RESPONSES), **rules)
+    other_key = await called(post(body % b"true", key=TEAM_KEY, path=RESPONSES), rpm=1000)
+
+    message = f"the key team has {what}, so `background` must be false: the tokens would not be counted"
+    assert refused == (403, message, [])
+    assert (fits[0], other_key[0]) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (
+            RESPONSES,
+            b'{"model": "gpt-9-ultra"}',
+            "the model 'gpt-9-ultra' has no price, and the key team has a budget; add it to [prices]",
+        ),
+        (
+            b"/gateway/gem/v1beta/models/gemini-99:generateContent",
+            b"{}",
+            "the model 'gemini-99' has no price, and the key team has a budget; add it to [prices]",
+        ),
+        (
+            RESPONSES,
+            b'{"prompt": "pmpt_123"}',
+            "the key team has a budget, so each call must name a model that has a price",
+        ),
+        (
+            RESPONSES,
+            b'{"model": "gpt-5", "models": ["gpt-9-ultra"]}',
+            "the model 'gpt-9-ultra' has no price, and the key team has a budget; add it to [prices]",
+        ),
+    ],
+)
+async def test_a_key_with_a_budget_is_refused_a_model_without_a_price(path: bytes, body: bytes, message: str) -> None:
+    refused = await called(post(body, key=TEAM_KEY, path=path), budget=KeyBudget(5.0, "day"))
+    without_budget = await called(post(body, key=TEAM_KEY, path=path))
+    own_token = await called(post(body, path=path))
+
+    assert refused == (403, message, [])
+    assert (without_budget[0], own_token[0]) == (200, 200)
+
+
+async def test_a_key_with_a_budget_may_fall_back_to_models_that_have_prices() -> None:
+    body = b'{"model": "gpt-5", "models": ["gpt-5-mini"], "route": "fallback"}'
+
+    assert (await called(post(body, key=TEAM_KEY, path=RESPONSES), budget=KeyBudget(5.0, "day")))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "forwarded"),
+    [
+        (b"br", b"identity"),
+        (b"gzip, deflate, br, zstd", b"gzip, deflate"),
+        (b"zstd;q=1.0, GZIP;q=0.5,*;q=0.1", b"GZIP;q=0.5"),
+        (b"br, identity;q=0", b"identity"),
+        (b"gzip,deflate", b"gzip,deflate"),
+    ],
+)
+async def test_an_answer_is_asked_for_in_a_coding_in_which_its_tokens_can_be_read(
+    accepted: bytes, forwarded: bytes
+) -> None:
+    header = b"Accept-Encoding: " + accepted
+    _, _, (call,) = await called(post(b'{"model": "gpt-5"}', header, key=TEAM_KEY, path=RESPONSES))
+    _, _, (uncounted,) = await called(post(b"{}", header, path=b"/gateway/work/v1/messages/count_tokens"))
+
+    assert (call.all(b"accept-encoding"), uncounted.all(b"accept-encoding")) == ([forwarded], [accepted])

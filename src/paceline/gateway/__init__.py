@@ -3,6 +3,7 @@
     server_protocol   one port for the API and the gateway
     request_access    authentication, and the request as it is forwarded
     client_keys       keys of clients, and what each may use
+    key_rules         what a key allows in the body of a call
     key_budgets       what a key may spend
     routes            the account and the upstream address of a path
     key_pools         the account of a pool that serves a request

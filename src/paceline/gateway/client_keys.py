@@ -1,7 +1,7 @@
 """Clients' keys at the gateway: which key a request presents, what it may use, and its place in the queue.
 
-Here: the keys of the store, read again while the daemon runs, and the rules of one key. Never here: what a key has
-spent (`key_budgets.py`), and how keys are made (`paceline.engine.key_commands`).
+Here: the keys of the store, read again while the daemon runs, and the rules of one key. Never here: its rules for
+bodies (`key_rules.py`), what it has spent (`key_budgets.py`), and how keys are made (`paceline.engine.key_commands`).
 """
 
 import logging
@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2s
-
-import msgspec
 
 from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError
@@ -31,10 +29,6 @@ IDLE_PART_SECONDS = 600.0
 OTHER_PARTS = "other"
 _PREFIX = KEY_PREFIX.encode()
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class _ModelField(msgspec.Struct):
-    model: object = None
 
 
 class ClientKeys:
@@ -132,17 +126,6 @@ def check_model(key: ClientKey, scope: str, model: str | None) -> None:
         named = "a call without a model" if model is None else f"the model {model!r:.80}"
         allowed = ", ".join(key.models)
         raise GatewayError(403, "model_not_allowed", f"the key {key.name} does not allow {named}; it allows: {allowed}")
-
-
-def check_same_model(key: ClientKey, body: bytes, model: str | None) -> None:
-    """Raise `GatewayError` if a body names two models: the provider may take the one that was not checked."""
-    try:
-        last = msgspec.json.decode(body, type=_ModelField).model
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        last = model  # not JSON: the provider reads no other model in it than we do
-    if last != model:
-        message = f"the body names two models, {model!r:.80} and {last!r:.80}; the key {key.name} allows one"
-        raise GatewayError(403, "model_not_allowed", message)
 
 
 def revoked(key: ClientKey) -> GatewayError:

@@ -3,7 +3,9 @@
 gzip and deflate are read, other codings are *unknown*. A response that expands to an absurd size is read no further.
 """
 
+import re
 import zlib
+from functools import lru_cache
 
 from paceline.gateway.http_heads import Header
 
@@ -11,6 +13,9 @@ MOST_AT_ONCE = 4 * 2**20
 """Bytes that one piece may expand to. Usage and errors are far smaller; a compression bomb stops here."""
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _CODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
+
+_READABLE = _CODINGS | {b"identity"}
+_REFUSED = re.compile(rb";\s*q\s*=\s*0(?:\.0*)?\s*$", re.I)
 
 
 class Decompressor:
@@ -41,3 +46,13 @@ def decompressor_for(headers: list[Header]) -> Decompressor | None:
 def without_coding(headers: list[Header]) -> list[Header]:
     """Return the headers that describe the decompressed body."""
     return [header for header in headers if header[0] != b"content-encoding"]
+
+
+@lru_cache(maxsize=64)  # few clients differ here; a value may be as long as a head
+def readable_codings(accept_encoding: bytes) -> bytes:
+    """Return the value of an `accept-encoding` without the codings that cannot be read here."""
+    given = [each.strip() for each in accept_encoding.split(b",")]
+    kept = [each for each in given if each.partition(b";")[0].strip().lower() in _READABLE]
+    if len(kept) == len(given):
+        return accept_encoding
+    return b", ".join(kept) if any(_REFUSED.search(each) is None for each in kept) else b"identity"

@@ -15,11 +15,12 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.accounting import kept_model
-from paceline.gateway.client_keys import check_model, check_same_model, check_uncounted
+from paceline.gateway.client_keys import check_uncounted
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
 from paceline.gateway.key_pools import SESSION_BYTES, Choice, PoolRequest, look_again_seconds, session_in_body
+from paceline.gateway.key_rules import check_call
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
 from paceline.gateway.request_log import FIRST_ERROR, CallRecord
@@ -194,7 +195,9 @@ class Exchange:
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             if request.client is not None:
-                await self._times.elsewhere(_check_model(request, self.request_body, record))
+                is_priced = self._gateway.accounting.spending.is_priced
+                rules = check_call(request.client, request, self.request_body, record.model, is_priced)
+                await self._times.elsewhere(rules)
             record.scope = self._gateway.model_names.counted_scope(record.scope)
             self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
@@ -426,22 +429,6 @@ def _check_client(gateway: "Gateway", request: UpstreamRequest) -> None:
         gateway.budgets.check(client)
         if not request.takes_slot:
             check_uncounted(client, request.method, request.route.path)
-
-
-async def _check_model(request: UpstreamRequest, body: RequestBody, record: CallRecord) -> None:
-    """Raise `GatewayError` unless the client's key allows the model, and the body names no other behind it."""
-    client = request.client
-    if client is None or not client.models:
-        return
-    check_model(client, record.scope, record.model)
-    if request.route.model is not None:
-        return
-    while not body.is_complete:
-        if body.size >= KEPT_BYTES:
-            message = f"the key {client.name} allows some models only, so a body may have {KEPT_BYTES:,} bytes"
-            raise GatewayError(413, "body_too_large", message)
-        await body.more()
-    check_same_model(client, b"".join(body.pieces), record.model)
 
 
 async def _pool_request(

@@ -20,6 +20,7 @@ from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
 from paceline.gateway.client_keys import check_model
 from paceline.gateway.errors import GatewayError
+from paceline.gateway.key_rules import IsPriced, check_price
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.limiter import Limiter
@@ -98,9 +99,11 @@ class _Candidate(msgspec.Struct):
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
-    def __init__(self, access: RequestAccess, names: ModelNames) -> None:
+    def __init__(self, access: RequestAccess, names: ModelNames, is_priced: IsPriced | None = None) -> None:
+        """`is_priced` returns whether the cost of a model is known. Without it, none is."""
         self._access = access
         self._names = names
+        self._is_priced = is_priced or (lambda model: False)
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -182,6 +185,7 @@ class KeyPools:
         try:
             if request.client is not None:
                 check_model(request.client, scope, model)
+                check_price(request.client, model, self._is_priced)
             if route.account in request.refused_by:
                 return None
             if route.model is not None and route.model != request.model:

@@ -13,6 +13,7 @@ import msgspec
 
 from paceline.agents.account import gateway_key
 from paceline.gateway.client_keys import ClientKeys, check_key_address
+from paceline.gateway.decompression import readable_codings
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Route, Routes, account_name, check_session_name
@@ -36,7 +37,7 @@ _LOOPBACK = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
 """Sessions on another host come through a tunnel, which has another port there. No site can take over these names."""
 _OURS = b"x-paceline-"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
-_READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect"})
+_READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect", b"accept-encoding"})
 _NOT_FORWARDED = frozenset({b"host", b"expect"})
 _FAIRNESS_ID = b"x-gateway-fairness-id"
 _SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP | {_FAIRNESS_ID}
@@ -154,6 +155,8 @@ class RequestAccess:
         else:
             wanted = key_position(route.account.provider, route.family, position)
             key_headers, target = with_key(sorted_headers.keys, target, self._key(route.account), wanted)
+        if head.method == "POST" and route.is_model_call:
+            sorted_headers.accept_readable()
         request = UpstreamRequest(
             route=route,
             method=head.method,
@@ -259,6 +262,15 @@ class _SortedHeaders:
             named |= {b"accept-encoding"}
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
+
+    def accept_readable(self) -> None:
+        """Ask for a response in a coding that the gateway can read: it must see the tokens that were used."""
+        given = self.read.get(b"accept-encoding")
+        if given is not None and readable_codings(given) != given:
+            self.forwarded = [
+                (header[0], readable_codings(header[1])) if header[0].lower() == b"accept-encoding" else header
+                for header in self.forwarded
+            ]
 
 
 def _is_chunked(transfer_encoding: bytes) -> bool:

@@ -84,7 +84,7 @@ class Gateway:
         self.accounting = Accounting(clock, spending or Spending(price_list()), metrics)
         self.accounting.why = self._why
         self.model_names = ModelNames()
-        self.key_pools = KeyPools(access, self.model_names)
+        self.key_pools = KeyPools(access, self.model_names, self.accounting.spending.is_priced)
         self.budgets = KeyBudgets(self.accounting.spending, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from paceline.core.values.scopes import canonical_model
 from paceline.core.values.tokens import Tokens
 from paceline.errors import LeadLost, StoreError
 from paceline.gateway.request_log import CallRecord
@@ -130,6 +131,10 @@ class Spending:
         """Return what one request costs."""
         dollars = None if record.tokens is None else self._prices.cost({record.model or "": record.tokens})
         return Cost(billed=dollars) if record.is_billed else Cost(imputed=dollars)
+
+    def is_priced(self, model: str) -> bool:
+        """Return whether the cost of the model is known."""
+        return canonical_model(model) in self._prices.prices
 
     def _settle(self) -> None:
         """Add what was counted since the last time, with its cost, to the sums of the day."""
