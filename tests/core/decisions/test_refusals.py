@@ -117,6 +117,45 @@ def test_a_session_refused_in_mid_run_sheds_a_part_of_what_runs() -> None:
     assert limit(governor, 50.0) == 17
 
 
+def refused_turn(governor: Governor, name: str, now: float, retry_after: float) -> None:
+    """A turn of a session that went well before, let in here and refused there."""
+    governor.advance(now=now)
+    assert isinstance(governor.try_request(turn_of(name), now=now), Granted)
+    governor.report(SCOPE, RateLimited(retry_after=retry_after, ticket=f"{name}:0"), now=now)
+    governor.release(f"{name}:0", now=now)
+
+
+def paused_until(governor: Governor, now: float) -> float | None:
+    status = governor.status(SCOPE, now=now)
+    assert status is not None
+    return status.paused_until
+
+
+def test_a_turn_refused_right_after_a_short_retry_after_waits_the_usual_pause_and_leaves_the_limit() -> None:
+    """A lock-out that outlasts what the provider stated, and that each try renews, is no lower cap."""
+    governor = running(20, 30)
+    refused_turn(governor, "s3", 50.0, retry_after=1.0)
+    assert (limit(governor, 50.0), paused_until(governor, 50.0)) == (17, 51.0)
+
+    refused_turn(governor, "s4", 51.0, retry_after=2.0)
+    assert (limit(governor, 51.0), paused_until(governor, 51.0)) == (17, 81.0)
+
+
+def test_a_turn_refused_again_after_the_usual_pause_sheds_more() -> None:
+    governor = running(20, 30)
+    refused_turn(governor, "s3", 50.0, retry_after=1.0)
+    refused_turn(governor, "s4", 51.0, retry_after=2.0)
+    refused_turn(governor, "s5", 81.0, retry_after=2.0)
+    assert (limit(governor, 81.0), paused_until(governor, 81.0)) == (13, 83.0)
+
+
+def test_a_turn_refused_long_after_a_short_retry_after_obeys_what_is_stated() -> None:
+    governor = running(20, 30)
+    refused_turn(governor, "s3", 50.0, retry_after=1.0)
+    refused_turn(governor, "s4", 90.0, retry_after=2.0)
+    assert (limit(governor, 90.0), paused_until(governor, 90.0)) == (13, 92.0)
+
+
 def tries(governor: Governor, hours: float) -> list[float]:
     """When one more than four was tried, all such being refused while the four go on."""
     tried, now, count = [], 110.0, 0

@@ -5,7 +5,7 @@ Each function returns the scopes in which a waiter may now be able to enter.
 
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
-from paceline.core.decisions.refusals import learn_from_incident
+from paceline.core.decisions.refusals import is_mid_run, learn_from_incident
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, on_success
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.header_budget import HeaderBudget
@@ -98,11 +98,14 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     is_paced = signal.cause in ("requests", "tokens", "starts")
     last = incidents.last_paced if is_paced else max(incidents.last, incidents.last_paced)
     is_new = _is_new_incident(last, incidents.until, slot, ledger.now)
-    wait = min(outside_seconds(signal.retry_after) or ledger.settings.default_pause, LONGEST_PAUSE_SECONDS)
-    if (
-        is_new and not is_paced and slot is not None and scope.live <= 1
-    ):  # no lower limit helps: the provider must be left alone
-        wait = _pause_of(scope).lone_wait(wait)
+    stated, usual = outside_seconds(signal.retry_after), ledger.settings.default_pause
+    wait, is_penalty = min(stated or usual, LONGEST_PAUSE_SECONDS), False
+    if is_new and not is_paced and slot is not None:
+        if scope.live <= 1:  # no lower limit helps: the provider must be left alone
+            wait = _pause_of(scope).lone_wait(wait)
+        elif incidents.waited_too_little(usual, ledger.now):
+            wait, is_penalty = max(wait, usual), is_mid_run(slot)
+        incidents.unanswered = wait
     pause = _pause(ledger, scope, ledger.now + wait, signal.cause or "rate_limited")
     if is_new:
         ledger.seq += 1
@@ -110,7 +113,10 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
             incidents.last_paced = ledger.seq
         else:
             incidents.last = ledger.seq
-        learn_from_incident(ledger, scope, adaptive, signal.cause, slot, outside_seconds(signal.retry_after))
+        if is_penalty:
+            incidents.was_step = True  # a penalty says nothing of the limit; those who waited come back one by one
+        else:
+            learn_from_incident(ledger, scope, adaptive, signal.cause, slot, stated)
     incidents.until = pause.until
     scope.refresh()
     ledger.schedule(scope)

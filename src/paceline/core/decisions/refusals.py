@@ -98,9 +98,9 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     """Apply the refusal to the limit. Returns the new limit; None where it stays as it is."""
     if scope.mode != "adaptive" or slot is None:
         return adaptive.step_down(effective, scope.mode, ledger.now)
-    session = slot.lane.parent or slot
-    if session.has_succeeded or slot.has_succeeded:
+    if is_mid_run(slot):
         return adaptive.shed(effective, scope.live, ledger.now)
+    session = slot.lane.parent or slot
     is_start = ledger.now - session.admitted_at <= FRESH_SECONDS
     if is_start and scope.usage is not None:
         scope.usage.on_refused_start()
@@ -108,6 +108,11 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     if is_start and others >= _fewest_proven(adaptive, scope.live):
         return adaptive.refuse_start(scope.live, others, effective, ledger.now)
     return adaptive.step_down(effective, scope.mode, ledger.now)
+
+
+def is_mid_run(slot: LiveSlot) -> bool:
+    """Return whether the provider had accepted the slot, or its session, before."""
+    return slot.has_succeeded or (slot.lane.parent or slot).has_succeeded
 
 
 def _fewest_proven(adaptive: AdaptiveLimit, live: int) -> int:

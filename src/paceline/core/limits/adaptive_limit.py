@@ -234,6 +234,7 @@ class AdaptiveLimit(RelativeTimes):
         self.success_since = self.limit is not None
         if token is not None and token > self.incidents.last:
             self.lag.unblamed = None
+            self.incidents.unanswered = None
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
