@@ -24,7 +24,7 @@ class Fleet:
     """A provider that takes `cap` sessions, each of which is replaced when it ends."""
 
     def __init__(self, cap: int, configured: int) -> None:
-        self.governor = Governor(GovernorSettings(limits={SCOPE: configured}), now=0.0)
+        self.governor = Governor(GovernorSettings(limits={SCOPE: configured}, first_ramp=0.0), now=0.0)
         self.live: list[str] = []
         self.count = 0
         self.refused = 0
