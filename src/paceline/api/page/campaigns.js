@@ -83,7 +83,7 @@ function card({ name }, refetch, showUnits) {
     el("div", {}, el("span", { text: "Sessions at once" }), fields.max_sessions.node),
   );
   const edit = actionButton(
-    { ...small, icon: "plus", isHarmless: true, "aria-label": `Edit ${name}`, "aria-expanded": "false" },
+    { ...small, icon: "edit", isHarmless: true, "aria-label": `Edit ${name}`, "aria-expanded": "false" },
     "Edit",
     () => showFields(form.hidden),
   );

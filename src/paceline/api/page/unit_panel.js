@@ -43,8 +43,8 @@ export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
   const follow = el("input", { type: "checkbox", checked: true, onchange: () => follow.checked && scrollToEnd() });
   const followLabel = el("label", {}, follow, "Follow");
   const small = { class: "button small", isHarmless: true };
-  const copy = actionButton({ ...small, icon: "check" }, "Copy", () => runAction(copyText, "Copied."));
-  const download = actionButton({ ...small, icon: "parked" }, "Download", () => runAction(downloadText));
+  const copy = actionButton({ ...small, icon: "copy" }, "Copy", () => runAction(copyText, "Copied."));
+  const download = actionButton({ ...small, icon: "download" }, "Download", () => runAction(downloadText));
   const tools = el("div", { class: "pane-tools" }, copy, download, followLabel);
   const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, tools, note, text, history, diff.node);
   const actions = makeUnitActions(() => {

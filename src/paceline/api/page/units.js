@@ -47,8 +47,8 @@ export function makeUnits(root, { address, openUnit }) {
   const order = el(
     "select",
     { "aria-label": "Order", onchange: () => filter("order", order.value) },
-    el("option", { value: "attention", text: "Running and stopped first" }),
-    el("option", { value: "plan", text: "Order of the plans" }),
+    el("option", { value: "attention", text: "Active first" }),
+    el("option", { value: "plan", text: "Plan order" }),
   );
   const columns = el(
     "div",
