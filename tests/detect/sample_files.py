@@ -9,6 +9,7 @@ MESSAGES = SAMPLES / "messages.jsonl"
 MORE_MESSAGES = SAMPLES / "more_messages.jsonl"
 WORDINGS = SAMPLES / "wordings.jsonl"
 UNSEEN = SAMPLES / "unseen.jsonl"
+EVERYDAY = SAMPLES / "everyday.jsonl"
 FILE_WINDOWS = SAMPLES / "file_windows.jsonl"
 
 

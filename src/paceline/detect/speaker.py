@@ -32,12 +32,13 @@ _CODE = re.compile(
 _TEST_LOG = re.compile(
     r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
     r"|npm (?:ERR|error|warn)"
-    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
+    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
 )
 _TEST_NAME = re.compile(
     r"^(?:not )?ok \d{1,6}\b|\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
+_TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:|docs\.github\.com/rest"
@@ -99,6 +100,8 @@ def _as_one_sentence(line: str) -> str:
 
 
 def _is_foreign(line: str, *, is_soft: bool) -> bool:
+    if _TO_DO.match(line):
+        return True
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
     if _ANOTHER_HOST.search(line):
         return True

@@ -4,6 +4,7 @@ Here: words, numbers and the boundaries of statements. Never here: which sequenc
 """
 
 import re
+from bisect import bisect_left
 
 import msgspec
 
@@ -18,7 +19,9 @@ NUMBER = "#"
 STATUS = "4"
 """A number that may be an HTTP status: a statement may begin after it."""
 WHOLE = "%"
-"""100%."""
+"""100% and more."""
+SHARE = "&"
+"""Less than 100%: nothing is spent."""
 LEVEL = "E"
 """The level of a log line: a statement may begin after it."""
 OPEN, CLOSE = "()"
@@ -44,6 +47,8 @@ _TOKEN = re.compile(
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+")
 _CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
 _BEFORE_QUOTE = ":=({[,"
+# Words in quotes after which the sentence continues: `Chapter 4: "Too Many Requests" and its friends`.
+_TITLE = re.compile(r"""(?<=:\s)(["'])[^"'\n]{1,80}\1\s[a-z]+\s(?!=)""")
 _NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail"})
 _LEVELS = frozenset({"ERROR", "WARN", "WARNING", "FATAL"})
 _FIRST_WITHOUT_SPACES = "\u3040"
@@ -56,6 +61,15 @@ class Encoded(msgspec.Struct, frozen=True):
     starts: list[int]
     ends: list[int]
     joined: str
+    line_ends: list[int]
+
+    def beside(self, start: int, end: int, *, reach: int) -> str:
+        """Return the letters from `start` to `end` and up to `reach` on both sides of them, within their lines."""
+        after = bisect_left(self.line_ends, start)
+        first = self.line_ends[after - 1] + 1 if after else 0
+        following = bisect_left(self.line_ends, end)
+        last = self.line_ends[following] if following < len(self.line_ends) else len(self.letters)
+        return self.letters[max(first, start - reach) : min(last, end + reach)]
 
 
 class Encoder:
@@ -78,6 +92,8 @@ class Encoder:
             if kind == "word":
                 before = self._add_word(building, token, before)
                 continue
+            if kind == "line":
+                building.line_ends.append(len(building.letters))
             building.add(_letter_of(kind, token, text, before), token.start(), token.end())
             before = ""
         return building.done()
@@ -130,6 +146,7 @@ class _Building:
 
     def __init__(self, text: str) -> None:
         self.letters: list[str] = [BEGIN]
+        self.line_ends: list[int] = []
         self._starts = [0]
         self._ends = [0]
         self._joined = ["0"]
@@ -152,7 +169,7 @@ class _Building:
         return start > 0 and self._text[start - 1] == "_"
 
     def done(self) -> Encoded:
-        return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined))
+        return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined), self.line_ends)
 
 
 def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -> str:
@@ -161,7 +178,7 @@ def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -
         case "number" | "percent":
             number = token["number"]
             if token["percent"]:
-                return WHOLE if number == "100" else NUMBER
+                return WHOLE if len(number.partition(".")[0]) >= 3 else SHARE
             return STATUS if len(number) == 3 and number[0] in "45" else NUMBER
         case "line" | "stop" | "colon" | "dash":
             return BEGIN
@@ -171,7 +188,7 @@ def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -
                 if token.start() < 64
                 else text[token.start() - 64 : token.start()].rstrip()[-1:]
             )
-            return BEGIN if left in _BEFORE_QUOTE else CLOSED
+            return BEGIN if left in _BEFORE_QUOTE and not _TITLE.match(text, token.start()) else CLOSED
         case "equals":
             return BEGIN if before in _NAMED else CLOSED
         case "aside":

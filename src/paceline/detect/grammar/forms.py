@@ -9,8 +9,8 @@ import re
 import msgspec
 
 # Any word of a statement; between two concepts of a form only a few may stand.
-_ANY = r'[^|"!N<>,eE]'
-_MODIFIER = r'[^|"!N<,eEs]'
+_ANY = r'[^|"!N<>,eE&]'
+_MODIFIER = r'[^|"!N<,eEs&]'
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -31,15 +31,17 @@ def _form(name: str, pattern: str, *needs: str, open_end: bool = False, is_loose
     return Form(name=name, pattern=re.compile(pattern), needs=needs, open_end=open_end, is_loose=is_loose)
 
 
-_NOUNS = "[lqck$urbwI]{0,3}"
+_NOUNS = "[lqck$durbwI]{0,3}"
 
 FORMS: tuple[Form, ...] = (
     # "reached your weekly usage limit", "exceeded the call rate limit", "exhausted your capacity"
-    _form("spent-limit", rf"s{_ANY}{{0,8}}?[lqck$](?:{_NOUNS}[lq])?", "lqck$", "s"),
+    _form("spent-limit", rf"s{_ANY}{{0,8}}?[lqck$d](?:{_NOUNS}[lq])?", "lqck$d", "s"),
     _form("spent-limit", rf"s{_ANY}{{0,3}}?u(?!{_ANY}{{0,3}}[lq])", "u", "s"),
     _form("spent-limit", rf"s{_ANY}{{0,4}}?G|s>Rl", "GR", "s"),
     # "weekly limit for this model has been reached", "free usage exceeded"
-    _form("limit-spent", rf"[lqu$kcSG](?:[>f]?{_MODIFIER}){{0,6}}?s", "lqu$kcSG", "s"),
+    _form("limit-spent", rf"[lqu$dkcSG](?:[>f]?{_MODIFIER}){{0,6}}?s", "lqu$dkcSG", "s"),
+    # "daily allowance spent", "usage cap for this week is gone"
+    _form("limit-spent", rf"[lq](?:[>f]?{_MODIFIER}){{0,6}}?X", "lq", "X"),
     # "daily requests exhausted", "rate exceeded"
     _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,2}}?s", "rb", "P", "s"),
     _form("limit-spent", r"4Ra?s", "R", "s"),
@@ -49,25 +51,25 @@ FORMS: tuple[Form, ...] = (
     # "request too large for this model on tokens per minute": no wait changes it
     _form("oversize", r"Z", "Z", is_loose=True),
     # "you are out of credits", "every account has run out of quota"
-    _form("out-of", rf'of[^|"!N<,#4]{{0,4}}?[qurb$kl]{_NOUNS}', "qurb$kl", "o"),
+    _form("out-of", rf'of[^|"!N<,#4]{{0,4}}?[qurb$dkl]{_NOUNS}', "qurb$dkl", "o"),
     # "used all of your premium requests", "used 100% of your quota"
-    _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$]{_NOUNS}", "qurbl$", "v"),
+    _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$d]{_NOUNS}", "qurbl$d", "v"),
     _form("used-all", r"vY[#4]I?[urb]", "urb", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"
-    _form("none-left", rf"0{_ANY}{{0,3}}?[qk$](?!x)L?", "qk$", "0"),
+    _form("none-left", rf"0{_ANY}{{0,3}}?[qk$d](?!x)L?", "qk$d", "0"),
     _form("none-left", rf"0{_ANY}{{0,3}}?[urbwS]{_ANY}?L", "L", "urbwS", "0"),
     _form("accounts-spent", rf"0{_ANY}{{0,3}}?n{_ANY}?L", "L", "n", "0"),
     # "insufficient balance", "balance is too low"
-    _form("lacking", rf"i{_ANY}{{0,3}}?[q$kcr]{_NOUNS}", "q$kcr", "i"),
-    _form("lacking", rf"[q$k]{_ANY}{{0,2}}?i", "q$k", "i"),
+    _form("lacking", rf"i{_ANY}{{0,3}}?[q$dkcr]{_NOUNS}", "q$dkcr", "i"),
+    _form("lacking", rf"[q$dk]{_ANY}{{0,2}}?i", "q$dk", "i"),
     # "requires more credits", "usage credits are required"
     _form("needed", r'K[^|"!N<>,#4]{0,2}?\$|\$a{0,2}K', "$", "K", open_end=True),
     # "too many concurrent requests"
-    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}(?!<[^|]{{0,2}}r)", "M"),
+    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}F?(?!<[^|]{{0,2}}r)", "M"),
     # "concurrency is too high", "high concurrency usage"
     _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
-    # "request was throttled", "rate limited", "limiting requests", "cooling down"
-    _form("throttled", r"T|Ra?j|jxR", "Tj"),
+    # "request was throttled", "rate limited", "limiting requests", "cooling down"; "throttled to 10" is a setting
+    _form("throttled", r"(?:T|Ra?j|jxR)(?!t[#4])", "Tj"),
     _form("throttled", r"aR?Jr|J[rb]?a{0,2}s", "J"),
     _form("throttled", r"[mrY]aR?J", "J", open_end=True),
     _form("throttled", r"J|RlY", "JR", is_loose=True),

@@ -26,6 +26,7 @@ class Concept(StrEnum):
     SLOT = "S"
     PARALLEL = "c"
     MONEY = "$"
+    BUDGET = "d"  # of money, but also of bytes, errors and milliseconds
     CAPACITY = "k"
     LOAD = "D"
     RATE = "R"
@@ -38,6 +39,7 @@ class Concept(StrEnum):
     LONG = "P"
     # Its state
     SPENT = "s"
+    GONE = "X"  # spent, where it follows what is spent: "spent 3 of your credits" is a meter
     LACKING = "i"
     USED = "v"
     OUT = "o"
@@ -70,6 +72,7 @@ class Concept(StrEnum):
     # What makes them harmless
     WE = "W"
     PROSE = "!"
+    FOREIGN = "F"  # whose limit it is: that of a database, a build, a calendar
     NOT = "N"
 
 
@@ -95,13 +98,14 @@ _WORDS: dict[Concept, str] = {
     Concept.TOKENS: "token tokens",
     Concept.WORKER: """
         agent agents subagent subagents child children thread threads worker workers job jobs stream streams
-        connections instances processes tasks sessions conversations runs task parallelism""",
+        instances processes tasks sessions conversations runs task parallelism""",
     Concept.SLOT: "slot slots",
     Concept.PARALLEL: """
         concurrency concurrent concurrently parallel simultaneous simultaneously inflight 并发 同時""",
     Concept.MONEY: """
-        credit credits balance funds billing spend spending budget budgets payment wallet cost costs money
+        credit credits balance funds billing spend spending payment wallet cost costs money
         prepaid acus invoice invoices 余额 餘額 残高 欠费 充值 잔액""",
+    Concept.BUDGET: "budget budgets",
     Concept.CAPACITY: "capacity compute 容量",
     Concept.LOAD: "demand load traffic volume 负载 混雑 访问量 请求量",
     Concept.RATE: """
@@ -125,6 +129,7 @@ _WORDS: dict[Concept, str] = {
         met consumed crossed surpassed maxed expended triggered detected atingiu atingido alcançou alcanzado
         superado excedido atteint atteinte dépassé raggiunto superato erreicht überschritten превышен
         превышена aşıldı 受 されました 超出 超过 超限 已达 达到 用尽 用完 耗尽 触发 初過 超過 達し 도달 초과""",
+    Concept.GONE: "gone spent",
     Concept.LACKING: "insufficient lacking overdue negative inadequate unpaid 不足 부족",
     Concept.USED: "used",
     Concept.OUT: "out",
@@ -172,6 +177,11 @@ _WORDS: dict[Concept, str] = {
         documentation documented describes explain explains won't don't isn't hasn't haven't wasn't aren't
         doesn't didn't shows shown""",
     Concept.NOT: "not never without",
+    Concept.FOREIGN: """
+        bundle bundles asset assets chunk chunks artifact artifacts runner runners executor executors core cores
+        vcpu vcpus subnet autoscaling database databases postgres mysql redis replication tablespace
+        row rows connections backup backups mailbox device devices seats meeting meetings room rooms appointment
+        appointments calendar vacation driver drivers truck trucks guest guests performance fixture fixtures""",
 }
 
 _PAIRS: dict[Concept, str] = {
@@ -189,6 +199,8 @@ _PAIRS: dict[Concept, str] = {
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
     Concept.AUXILIARY: "as-of",
+    Concept.FOREIGN: """
+        seat-limit connection-pool connection-slot connection-slots test-account test-card test-user disk-space""",
 }
 
 

@@ -26,7 +26,7 @@ FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
-_RIGHT = frozenset('|",<>ftL@#4E()')
+_RIGHT = frozenset('|",<>ftL@#4&E()')
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,15 +92,29 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
             return None  # a page about limits
         if CLOSED in lead or letters[begin - 1] not in STARTS:
             return None
+        clause = lead + letters[start:end] + _until(after[:NEAR], "|")
+        if _is_of_another(letters[start:end], clause, encoded.beside(start, end, reach=NEAR)):
+            return None
+        if "X" in letters[start:end] and "Y" not in clause and "<" not in after:
+            return None  # news: a limit that is gone may have been lifted
         if not form.open_end and not _ends(after, is_code=is_code):
             return None
     meaning = _meaning(form.name, letters[start:end], lead, after)
     # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
-    if meaning.kind == "none" and not {"s", "Z"} & set(letters[start:end]):
+    if meaning.kind == "none" and not {"s", "X", "Z"} & set(letters[start:end]):
         return None
     if not is_loose and (meaning.kind == "none" or (meaning.is_vague and "<" not in after)):
         return None
     return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
+
+
+def _is_of_another(core: str, clause: str, line: str) -> bool:
+    """Return whether it is the limit of something else: of a database, of a build. Builds have budgets too."""
+    if "d" in core and not {"$", "u", "n"} & set(line):
+        return True
+    # Another clause of the line may say so as well, unless this one says that it is yours.
+    scope = clause if {"Y", "u", "I"} & set(clause) else clause + line
+    return "F" in scope and not {"c", "R"} & set(scope)
 
 
 def _beginning(letters: str, start: int) -> int:
@@ -113,7 +127,7 @@ def _beginning(letters: str, start: int) -> int:
 
 def _ends(after: str, *, is_code: bool) -> bool:
     """Return whether a statement may end here. Names in a list, as in code, state nothing."""
-    after = after[:3].lstrip("e")
+    after = after[:3].lstrip("eP")
     return not after or (after[0] in _RIGHT and not (is_code and after[0] == ","))
 
 
@@ -139,9 +153,11 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
         return means("rate" if "R" in lead[-3:] else "none")
     if _is_size(core, close) and not (is_short or is_long):
         return means("none")
+    if form == "none-left" and "w" in core and not {"c", "S"} & set(around):
+        return means("overloaded")  # nobody is there to serve it, which is no cap on what may run
     if "c" in around or "S" in core or ("w" in close and not (is_short or is_long) and "u" not in core):
         return means("platform", cause="concurrency")
-    if "$" in lead[-1:] + core:
+    if {"$", "d"} & set(lead[-1:] + core):
         return means("billing")
     if is_short:
         return means("rate", long_wait=HOUR)

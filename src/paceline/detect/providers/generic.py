@@ -116,7 +116,7 @@ CODES: tuple[Rule, ...] = (
         r"[\"'=\[]rate_limit(?:ed)?[\"'\]]",
         r"too_many_requests",
         r"\w{0,40}toomanyrequests\w{0,20}",
-        r"throttl(?:ingexception|ed|ing(?:\.\w{1,30})?)",
+        r"throttl(?:ingexception|ed(?! to \d)|ing(?:\.\w{1,30})?)",
         r"resource_?exhausted",
         r"requestlimitexceeded",
         r"(?:[\w.]{0,80}\.)?ratelimit(?:exceeded)?error",
