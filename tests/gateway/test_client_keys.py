@@ -18,9 +18,10 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connec
 
 from paceline import Limiter
 from paceline.engine.key_commands import digest_of_key
+from paceline.errors import StoreError
 from paceline.gateway import ClientKeys
 from paceline.gateway.client_keys import MOST_PARTS
-from paceline.store import ClientKey, KeyBudget, MemoryStore
+from paceline.store import ClientKey, HashedKey, KeyBudget, MemoryStore
 from paceline.testing import FakeProvider, VirtualClock
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -539,3 +540,18 @@ def test_a_revoked_key_is_still_known_by_name() -> None:
     found = keys.known.find(TEAM.encode())
     assert found == msgspec.structs.replace(ClientKey(name="team"), revoked_at=START)
     assert keys.known.find(b"sk-something") is None
+
+
+def test_a_store_that_answers_slowly_and_fails_is_not_asked_again_for_every_request() -> None:
+    clock, asked_at = [0.0], list[float]()
+
+    def hang() -> list[HashedKey]:
+        asked_at.append(clock[0])
+        clock[0] += 1.0
+        raise StoreError("the store does not answer")
+
+    known = ClientKeys(hang, now=lambda: clock[0])
+    for _ in range(10):
+        assert known.find(TEAM.encode()) is None
+
+    assert asked_at == [0.0]

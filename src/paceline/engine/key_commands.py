@@ -181,6 +181,8 @@ def _checked_models(models: Sequence[str]) -> tuple[str, ...]:
     for model in models:
         if not _MODEL.fullmatch(model):
             raise InvalidInput(f"{model!r:.80} is not the name of a model, or a pattern such as opus-*")
+        if "/" in model and not canonical_model(model).strip("*?"):
+            raise InvalidInput(f"{model!r:.80} would allow the models of all vendors: name the models, such as opus-*")
     return tuple(dict.fromkeys(canonical_model(model) for model in models))
 
 

@@ -22,6 +22,8 @@ READ_AGAIN_SECONDS = 0.5
 """How late a revoked key is noticed. Reading the small table takes a fraction of a millisecond."""
 MISS_SECONDS = 0.05
 """Between two readings because of unknown keys: a new key works at once, and a wrong one costs few readings."""
+OUTAGE_SECONDS = 5.0
+"""Until the next reading after one that failed. A reading holds up all requests, and it may end with a time-out."""
 MOST_PARTS = 64
 """Parts of one key at a time. Clients choose the ids, so the number needs a bound; further ones share one part."""
 IDLE_PART_SECONDS = 600.0
@@ -87,13 +89,14 @@ class ClientKeys:
         now = self._now()
         if self._read is None or now - self._read_at < seconds:
             return
-        self._read_at = now
         try:
             keys = self._read()
             self._by_digest = {each.digest: each.key for each in keys}
             self._by_name = {each.key.name: each.key for each in present_keys(keys)}
+            self._read_at = self._now()  # the reading itself may have taken long
         except PacelineError as error:
-            log.debug("the keys of clients stay as they are: %s", error)
+            self._read_at = self._now() + OUTAGE_SECONDS
+            log.warning("the keys of clients stay as they are: %s", error)
 
 
 # -- the rules of one key ------------------------------------------------------------------------
