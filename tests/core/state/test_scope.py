@@ -82,3 +82,15 @@ def test_an_overload_that_is_over_is_remembered_without_slowing_the_scope() -> N
     assert (scope.open_cap, len(scope.gates.in_order), scope.learns) == (4, 1, True)
     governor.report(SCOPE, Succeeded(), now=6.0)
     assert (scope.gates.in_order, scope.learns, scope.alert) == ((), False, False)
+
+
+def test_plenty_of_stated_requests_leaves_the_scope_on_its_fast_path_and_every_grant_is_counted() -> None:
+    governor = Governor(GovernorSettings(limits={SCOPE: 100}), now=0.0)
+    governor.report(SCOPE, Budget(requests_remaining=9, requests_limit=10, requests_reset_at=1e6), now=0.0)
+    scope = scope_of(governor)
+    assert (scope.is_gated, scope.counter, scope.learner) == (False, *scope.gates.in_order, *scope.gates.in_order)
+
+    verdicts = [governor.request(Ticket(f"t{n}", (SCOPE,)), now=1.0) for n in range(10)]
+
+    assert [type(verdict) for verdict in verdicts] == [Granted] * 9 + [Deferred]
+    assert (scope.is_gated, scope.open_cap) == (True, 0)

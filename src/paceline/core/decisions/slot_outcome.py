@@ -32,8 +32,9 @@ def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None)
     Returns the scopes in which a waiter may now be able to enter.
     """
     reopened: list[Scope] = []
+    granted_at = slot.admitted_at if slot is not None else ledger.now
     for scope in scopes:
-        if not scope.learns:
+        if not scope.learns or (scope.learner is not None and not scope.learner.heeds_success(granted_at, ledger.now)):
             continue
         if scope.adaptive is not None:
             scope.adaptive.on_success(slot.token if slot is not None else None)

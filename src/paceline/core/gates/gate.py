@@ -87,6 +87,8 @@ class Gate(RelativeTimes):
     TAG: ClassVar[str] = ""
     IS_STORED: ClassVar[bool] = True
     WAITS_FOR_LAST: ClassVar[bool] = False
+    COUNTS_ALONE: ClassVar[bool] = False
+    """Whether `counts` and `heeds_success` can spare its scope the other hooks, while no other gate needs them."""
 
     # -- deciding and explaining -------------------------------------------------------------
 
@@ -128,9 +130,20 @@ class Gate(RelativeTimes):
         """Count a ticket that has entered. A run that shares its session's place takes none."""
         return ()
 
+    def counts(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Count a grant, if that changes neither whether the gate is active nor when it wakes.
+
+        Returns False where `on_grant` must be called instead.
+        """
+        return False
+
     def awaits_success(self, scope: ScopeView) -> bool:
         """Return whether a success may change the gate, or when it next opens."""
         return False
+
+    def heeds_success(self, granted_at: float, now: float) -> bool:
+        """Return whether a success now of a slot granted then may change the gate."""
+        return True
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         """Learn that a call, or a whole slot, went well."""

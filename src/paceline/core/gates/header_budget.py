@@ -3,6 +3,7 @@
 Mirrored here so that calls wait instead of being refused. Sessions do not count: their runs use the budget.
 """
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,6 +24,8 @@ LARGE_FADES = 0.9997
 """Per run: the largest counts half after about 2,300 runs, so that one odd run does not rule for days."""
 RECHECK_SECONDS = 1.0
 """How often a filling token budget is checked for a run that is larger than usual."""
+PLENTY = 2.0
+"""Requests left with which nobody needs to be asked: each grant is counted, and takes one."""
 LONGEST_BUDGET_SECONDS = 32 * 86400.0
 """A reset further ahead than the longest period there is (a month) was meant in milliseconds."""
 
@@ -31,6 +34,7 @@ class HeaderBudget(Gate):
     """The provider's request and token budgets. Resets are points on the calendar and do not shift."""
 
     TAG = "header_budget"
+    COUNTS_ALONE = True
     relative_times: ClassVar[tuple[str, ...]] = ()
 
     requests: StatedBudget | None = None
@@ -53,6 +57,11 @@ class HeaderBudget(Gate):
         return 0.0 if part is None else part.per_second
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
+        requests, tokens = self.requests, self.tokens
+        if (requests is None or requests.left >= 1.0) and (  # there was enough even without the refill
+            tokens is None or (ticket.tokens is not None and tokens.left >= ticket.tokens)
+        ):
+            return None
         return None if self._obstacle(ticket, scope, now) is None else "pacing"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
@@ -63,21 +72,45 @@ class HeaderBudget(Gate):
         return self._obstacle(ticket, scope, now) is not None
 
     def is_active(self, scope: ScopeView) -> bool:
-        return self.requests is not None or self.tokens is not None
+        if self.tokens is not None:
+            return True  # a ticket may state any number of tokens
+        return self.requests is not None and self.requests.left < PLENTY
+
+    def counts_grants_from(self, scope: ScopeView) -> float:
+        return math.inf if self.requests is None and self.tokens is None else -math.inf
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
         self._expire(now)
+        self._take(ticket, scope, now)
+        return ()
+
+    def counts(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        requests, tokens = self.requests, self.tokens
+        if tokens is None:
+            if requests is None or requests.left < PLENTY + 1.0:
+                return False
+        elif scope.waiting or not tokens.renew(now):
+            return False  # a waiter may have to be woken later
+        if requests is not None and not requests.renew(now):
+            return False
+        self._take(ticket, scope, now)
+        return True
+
+    def _take(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
+        """Count what was started."""
         if SESSIONS in ticket.scopes:
-            return ()
+            return
         if self.requests is not None:
             self.requests.take(1.0, now)
         if self.tokens is not None:
-            charge = self._need(ticket.tokens, scope) * (1.0 if ticket.tokens is not None else UNTIL_READ)
+            charge = _need(ticket.tokens, scope) * (1.0 if ticket.tokens is not None else UNTIL_READ)
             self.tokens.take(charge, now)
-        return ()
 
     def awaits_success(self, scope: ScopeView) -> bool:
-        return True
+        return self.requests is not None or self.tokens is not None
+
+    def heeds_success(self, granted_at: float, now: float) -> bool:
+        return any(part is not None and part.is_doubted(granted_at, now) for part in (self.requests, self.tokens))
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         if ticket is not None and SESSIONS not in ticket.scopes:
@@ -97,7 +130,7 @@ class HeaderBudget(Gate):
             times.append(self.requests.ready_at(1.0, now))
         if (tokens := self.tokens) is not None:
             most = self._most(None, scope)
-            times += [tokens.ready_at(need, now) for need in (self._need(None, scope), most)]
+            times += [tokens.ready_at(need, now) for need in (_need(None, scope), most)]
             if tokens.refill and times[-1] is None and tokens.level(now) < (tokens.limit or 0.0):
                 times.append(now + RECHECK_SECONDS)  # a run may have stated a larger size
             times.append(None if tokens.refill else tokens.resets_at)
@@ -130,16 +163,17 @@ class HeaderBudget(Gate):
             return "tokens", at
         return None
 
-    def _need(self, tokens: int | None, scope: ScopeView) -> float:
-        return float(tokens) if tokens is not None else max(1.0, scope.tokens.mean)
-
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
         """Return the most that the run may use. Without a stated size: that of the largest run, or half the budget."""
-        mean = self._need(tokens, scope)
+        mean = _need(tokens, scope)
         if tokens is not None:
             return mean
         large = max(mean * LARGE_RUN, self.large_tokens * LARGER_STILL)
         return max(mean, min(large, self.largest_left / 2))
+
+
+def _need(tokens: int | None, scope: ScopeView) -> float:
+    return float(tokens) if tokens is not None else max(1.0, scope.tokens.mean)
 
 
 def _read(

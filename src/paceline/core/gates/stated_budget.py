@@ -75,9 +75,11 @@ class StatedBudget(msgspec.Struct):
 
     def level(self, now: float) -> float:
         """Return what is left now."""
-        if self.limit is None or not (refill := self.refill):
+        limit, seconds = self.limit, self.seconds
+        if limit is None or self.is_period or seconds <= 0 or not self.filled:
             return self.left
-        return min(self.limit, self.left + max(0.0, now - self.seen_at) * refill)
+        level = self.left + max(0.0, now - self.seen_at) * (CAREFUL * self.filled / seconds)  # as `refill`, inline
+        return level if level < limit else limit
 
     def ready_at(self, need: float, now: float) -> float | None:
         """Return when `need` is there, or when it is worth a look; None where that is now."""
@@ -90,7 +92,9 @@ class StatedBudget(msgspec.Struct):
 
     def take(self, amount: float, now: float) -> None:
         """Count what was started."""
-        self.left, self.seen_at = self.level(now) - amount, max(now, self.seen_at)
+        self.left = self.level(now) - amount
+        if now > self.seen_at:
+            self.seen_at = now
 
     def renew(self, now: float) -> bool:
         """Begin the next period once one has ended. Returns False for a budget that is to be forgotten."""
@@ -114,9 +118,13 @@ class StatedBudget(msgspec.Struct):
         self.left, self.seen_at, self.resets_at = counted, now, resets_at
         self.stated_at, self.silent = now, 0
 
+    def is_doubted(self, granted_at: float, now: float) -> bool:
+        """Return whether a success of a slot granted then should have brought another reading."""
+        return now >= self.resets_at and granted_at >= self.stated_at + SILENT_SECONDS
+
     def is_over(self, granted_at: float, now: float) -> bool:
         """Return whether a success shows that the budget is over: only a refusal stated it."""
-        if now < self.resets_at or granted_at < self.stated_at + SILENT_SECONDS:
+        if not self.is_doubted(granted_at, now):
             return False
         self.silent += 1
         return self.silent >= MOST_SILENT

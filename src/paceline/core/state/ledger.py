@@ -146,6 +146,11 @@ class Ledger:
                 session.on_run_started(scope.name)
 
     def _notify_gates(self, scope: Scope, ticket: Ticket, *, takes_place: bool) -> None:
+        counter = scope.counter if takes_place and self.now < scope.counts_until else None
+        if counter is not None and counter.counts(ticket, scope, self.now):
+            if scope.wake_at is not None:  # perhaps for somebody who has entered just now
+                self.schedule(scope)
+            return
         if scope.usage is not None and takes_place:
             scope.usage.on_grant(self.now)
         for event in scope.on_grant(ticket, self.now, takes_place=takes_place):
@@ -176,7 +181,7 @@ class Ledger:
             if stands_alone or _frees_place(slot, scope):
                 scope.used -= 1
                 scope.meter.place_balance += now
-                if scope.alert:
+                if scope.alert and (scope.learner is None or scope.learner.heeds_success(slot.admitted_at, now)):
                     self._place_freed(scope, hot, slot)
             elif scope.alert:
                 hot.append(scope)

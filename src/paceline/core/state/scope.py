@@ -2,7 +2,8 @@
 
 The hot numbers are `used` (places taken, cooling ones included) and `open_cap` (how many may be taken without asking
 further; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. `notify_from` is the
-time from which a grant must be counted by the gates.
+time from which a grant must be counted by the gates. Up to `counts_until` it is enough that `counter` counts it.
+`learner` is that gate where it alone may heed a success.
 Never here: who waits for the scope (`queue.py`), and what is decided (`decisions/`).
 """
 
@@ -47,12 +48,15 @@ class Scope:
         "configured",
         "cooldown_setting",
         "cooling",
+        "counter",
+        "counts_until",
         "gates",
         "is_gated",
         "is_key",
         "is_provider",
         "is_watched",
         "lane_count",
+        "learner",
         "learns",
         "meter",
         "mode",
@@ -153,19 +157,32 @@ class Scope:
         """Recompute the hot numbers after any change of limits, gates, watchers or place claims."""
         effective = self.effective
         self.cap = UNLIMITED if effective is None else effective
-        self.is_gated = self.usage is not None
-        self.learns = self.adaptive is not None or self.platform is not None
+        counter: Gate | None = None
+        self.is_gated = is_busy = self.usage is not None
+        learns = self.adaptive is not None or self.platform is not None
         notify_from = math.inf
         for gate in self.gates.in_order:
+            if gate.COUNTS_ALONE:
+                counter = gate
+                continue
             if gate.is_active(self):
-                self.is_gated = True
+                is_busy = True
             else:
                 notify_from = min(notify_from, gate.counts_grants_from(self))
-            self.learns = self.learns or gate.awaits_success(self)
+            learns = learns or gate.awaits_success(self)
+        cools = self.release_lag > 0 and effective is not None
+        self.is_gated = is_busy
+        self.alert = bool(cools or is_busy or learns or self.is_watched or self.claimed)
+        self.counter, self.counts_until = None if is_busy else counter, notify_from
+        self.learner = None if self.alert else counter
+        if counter is not None:
+            self.is_gated = is_busy or counter.is_active(self)
+            notify_from = min(notify_from, counter.counts_grants_from(self))
+            learns = learns or counter.awaits_success(self)
+        self.learns = learns
+        self.alert = self.alert or self.is_gated or learns
         self.open_cap = 0 if self.is_gated else self.cap - self.claimed
         self.notify_from = -math.inf if self.is_gated else notify_from
-        cools = self.release_lag > 0 and effective is not None
-        self.alert = bool(cools or self.is_gated or self.learns or self.is_watched or self.claimed)
 
     # -- deciding: gates, then room, then usage ----------------------------------------------
 
