@@ -159,6 +159,7 @@ class Reopening(msgspec.Struct):
         return min(look_at, max(end_of_period, now + DOUBTFUL_PROBE_SECONDS))
 
     def _look_after_miss(self, ahead: float | None, now: float) -> float:
+        waits: tuple[float, ...]
         if self.moved_to is None:
             waits = MOMENT_SECONDS + LOOK_SECONDS + LATER_LOOK_SECONDS
         elif self.moved_to - now <= LATER_LOOK_SECONDS[-1]:  # a reset that is always near says nothing
