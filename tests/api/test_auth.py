@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
+from paceline.api.auth import LOGIN_POLICY
 from paceline.api.token_registry import own_token_of
 from paceline.api.tokens import change_key_of, cookie_of, load_token, load_tokens
 from paceline.engine.authorship import person
@@ -271,8 +272,8 @@ async def test_every_answer_says_what_a_browser_may_do(daemon: Daemon) -> None:
         answers = [await stranger.get(path) for path in ("/", "/healthz", "/v1/status")]
     answers += [await daemon.client.get(path) for path in ("/", "/v1/status", "/nothing", "/concurrency/status")]
 
+    assert [answer.headers["content-security-policy"] for answer in answers] == [LOGIN_POLICY, *[POLICY] * 6]
     for answer in answers:
-        assert answer.headers["content-security-policy"] == POLICY
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in answer.headers

@@ -56,7 +56,8 @@ async def one_pass(daemon: Daemon) -> None:
 @pytest.mark.parametrize(("method", "path", "body"), ORDERS)
 async def test_an_order_that_got_a_503_is_not_carried_out(daemon: Daemon, method: str, path: str, body: object) -> None:
     await daemon.ask("POST", "/v1/campaigns", {"campaign": FAILED, "unit": [{"id": "a"}]}, code=201)
-    await daemon.until(lambda: daemon.counts("docs").quarantined == 1)
+    daemon.add("long", "sleep 600", "b")
+    await daemon.until(lambda: daemon.counts("docs").quarantined == daemon.counts("long").running == 1)
     await daemon.ask("PUT", "/concurrency/limits/acme", {"limit": 2})
     await one_pass(daemon)
     before = await seen(daemon)

@@ -34,7 +34,7 @@ def test_help_names_every_command_and_where_to_begin(runner: CliRunner) -> None:
 
 
 NAMES = [name for names in COMMANDS.values() for name in names]
-WITHOUT_JSON = {"exec", "gateway", "store", "token", "top", "worker"}
+WITHOUT_JSON = {"exec", "gateway", "keys", "store", "token", "top", "worker"}
 
 
 def test_a_command_is_one_module_and_one_name() -> None:

@@ -13,7 +13,7 @@ from paceline.engine.governor_state import GOVERNOR_STATE
 
 ONLY_READ = {
     *("preview", "forecast", "list", "status", "units", "why", "logs", "diff", "events", "doctor", "results", "show"),
-    *("summary", "limits", "detect", "report"),
+    *("summary", "limits", "detect", "report", "gateway"),
 }
 ELSEWHERE = {
     "exec": "programs use capacity",
@@ -49,6 +49,8 @@ CHANGES: list[tuple[str, ...]] = [
     ("token",),
     ("token", "--rotate"),
     ("token", "--revoke", person()),
+    ("keys", "create", "team"),
+    ("keys", "revoke", "team"),
     ("hosts", "add", "box1"),
     ("hosts", "token", "box1", "--rotate"),
     ("hosts", "remove", "box1"),

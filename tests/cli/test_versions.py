@@ -139,5 +139,6 @@ def test_a_process_that_stands_by_ends_after_an_update_that_it_cannot_follow(fle
 
     _, said = standby.process.communicate(timeout=20)
     assert (standby.process.returncode, "Traceback" in said) == (1, False)
-    assert "was updated by a newer Paceline (schema 2, this one knows 1): upgrade" in said
+    known = len(MIGRATIONS)
+    assert f"was updated by a newer Paceline (schema {known + 1}, this one knows {known}): upgrade" in said
     assert newer.state == "leading"

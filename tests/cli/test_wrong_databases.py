@@ -20,6 +20,9 @@ def url(postgres_url: str) -> Iterator[str]:
         yield found
 
 
+KNOWN = len(MIGRATIONS)
+
+
 def _of_another_program(url: str) -> str:
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE orders (x INTEGER)")
@@ -51,7 +54,7 @@ def _with_an_unknown_option(url: str) -> str:
     ("wrong", "code", "said"),
     [
         (_of_another_program, 2, "has tables of another program (orders); choose another database or schema"),
-        (_from_the_future, 1, "was updated by a newer Paceline (schema 2, this one knows 1): upgrade"),
+        (_from_the_future, 1, f"was updated by a newer Paceline (schema {KNOWN + 1}, this one knows {KNOWN}): upgrade"),
         (_nowhere, 1, "start the server, or correct store.url"),
         (_without_its_database, 1, 'database "missing" does not exist; create it, or correct store.url'),
         (_without_its_schema, 1, "create the schema that store.url names"),

@@ -98,6 +98,7 @@ class DaemonServer:
         self._gateway.accounting.spending.use_store(self.home.store, engine.clock.now())
         self.app.current = create_app(context, tokens=self.tokens, host=self.listener.host)
         self._gateway.use_limiter(engine.limiter, engine.metrics)
+        self._gateway.access.keys.on_new = context.apply_commands
         self._term = engine, context
 
     async def run_term(self) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2s
+from typing import Final
 
 from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError
@@ -32,6 +33,11 @@ OTHER_PARTS = "other"
 _PREFIX = KEY_PREFIX.encode()
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
+AFTER_WAIT_SECONDS = 0.05
+"""The same for a call that has waited: its limits end with its key, so it may get its slot because of that."""
+REVOKED: Final = "key_revoked"
+"""The code of the error for a key that was revoked."""
+
 
 class ClientKeys:
     """The keys of a store, by digest. `now` counts seconds, from any time on."""
@@ -46,6 +52,8 @@ class ClientKeys:
         self._by_name: dict[str, ClientKey] = {}
         """Those that are not revoked."""
         self._parts: dict[str, dict[str, float]] = {}
+        self.on_new: Callable[[], object] = lambda: None
+        """Called when there is a new key: its limits must hold from its first call on."""
 
     def find(self, presented: bytes) -> ClientKey | None:
         """Return the key with this text, also one that is revoked. None if there never was one."""
@@ -61,7 +69,7 @@ class ClientKeys:
 
     def check_present(self, key: ClientKey) -> None:
         """Raise `GatewayError` if the key was revoked meanwhile."""
-        self._catch_up(READ_AGAIN_SECONDS)
+        self._catch_up(AFTER_WAIT_SECONDS)
         if self._by_name.get(key.name) != key:
             raise revoked(key)
 
@@ -91,12 +99,15 @@ class ClientKeys:
             return
         try:
             keys = self._read()
-            self._by_digest = {each.digest: each.key for each in keys}
+            before, self._by_digest = self._by_digest, {each.digest: each.key for each in keys}
             self._by_name = {each.key.name: each.key for each in present_keys(keys)}
             self._read_at = self._now()  # the reading itself may have taken long
         except PacelineError as error:
             self._read_at = self._now() + OUTAGE_SECONDS
             log.warning("the keys of clients stay as they are: %s", error)
+        else:
+            if before.keys() != self._by_digest.keys():
+                self.on_new()
 
 
 # -- the rules of one key ------------------------------------------------------------------------
@@ -132,4 +143,4 @@ def check_model(key: ClientKey, scope: str, model: str | None) -> None:
 
 
 def revoked(key: ClientKey) -> GatewayError:
-    return GatewayError(401, "key_revoked", f"the key {key.name} was revoked; ask for a new one")
+    return GatewayError(401, REVOKED, f"the key {key.name} was revoked; ask for a new one")

@@ -18,7 +18,7 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.client_keys import check_model
+from paceline.gateway.client_keys import REVOKED, check_model
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.key_rules import IsPriced, check_price
 from paceline.gateway.model_names import ModelNames
@@ -162,6 +162,8 @@ class KeyPools:
             try:
                 upstream = self._access.authorize(request.head, account.name)
             except GatewayError as error:
+                if error.code == REVOKED:  # no other account would take the client's key
+                    raise
                 useless.append(str(error))
                 continue
             own = canonical_scope(scope_of(account.provider, account.name, request.model))

@@ -4,21 +4,26 @@ Each has one action that settles it. What settles itself with time (a spent wind
 """
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.stop_reasons import reason_family
 from paceline.store import Campaign, StoppedUnits
+from paceline.views.accounts import AccountView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.hosts import HostRow
 from paceline.views.safe_text import printable
 
-NeedKind = Literal["held_scope", "stopped_units", "paused_campaign", "host_problem", "learnt_limit"]
+NeedKind = Literal[
+    "held_scope", "refused_login", "missing_key", "stopped_units", "paused_campaign", "host_problem", "learnt_limit"
+]
 NeedAction = Literal["restore", "retry", "resume", "none"]
-ORDER: Final[tuple[NeedKind, ...]] = ("held_scope", "stopped_units", "paused_campaign", "host_problem", "learnt_limit")
+ORDER: Final[tuple[NeedKind, ...]] = get_args(NeedKind)
 """What stops the most comes first. A learnt limit stops nothing, and is last."""
+AUTH: Final = "auth"
+"""The reason of a pause after a refused login."""
 MOST_REASONS: Final = 200
 """Reasons that are read from the store: more would not be read by anybody."""
 
@@ -44,11 +49,14 @@ def needs(
     stopped: Iterable[StoppedUnits],
     campaigns: Iterable[Campaign],
     hosts: Iterable[HostRow],
+    accounts: Iterable[AccountView] = (),
 ) -> list[Need]:
     """Return everything that waits for a person, the most important first."""
     scopes = list(rows)
     found = [
         *(_held(row) for row in scopes if row.held is not None),
+        *(_refused_login(row) for row in scopes if row.held is None and row.paused_reason == AUTH),
+        *(_missing_key(each) for each in accounts if each.key is not None and not each.key.is_set),
         *(_stopped(group) for group in by_reason(stopped)),
         *(_paused(each) for each in campaigns if each.state == "paused" and each.pause_reason is not None),
         *(_host(each) for each in hosts if each.problem is not None),
@@ -75,6 +83,27 @@ def _held(row: ScopeCapacity) -> Need:
         detail=printable(row.held or ""),
         action="restore",
         target=row.scope,
+    )
+
+
+def _refused_login(row: ScopeCapacity) -> Need:
+    return Need(
+        kind="refused_login",
+        title=f"the login of {row.scope} was refused",
+        detail="it is asked again by itself, and held if it is refused again; sign in, or set its key, then restore it",
+        action="restore",
+        target=row.scope,
+    )
+
+
+def _missing_key(account: AccountView) -> Need:
+    assert account.key is not None
+    return Need(
+        kind="missing_key",
+        title=f"{account.name} has no key",
+        detail=f"it takes its key from {account.key.name}, which is not set where `paceline up` was started",
+        action="none",
+        target=account.scope,
     )
 
 

@@ -45,6 +45,7 @@ async def test_a_campaign_is_added_runs_and_is_listed(daemon: Daemon) -> None:
         "hosts": [],
         "labels": [],
         "patience": 1800.0,
+        "on_long_park": "resume",
         "deadline": None,
         "agent": "command",
         "model": None,

@@ -8,6 +8,7 @@ UNIT_FIELDS = {
     "started_at", "ended_at", "exit_code", "parked", "denials", "warnings",
     *("phase", "agent", "model", "host", "turns", "tokens", "cost", "answer", "workspace", "branch", "base", "commit"),
     *("files_changed", "lines_added", "lines_removed", "checks", "waited_seconds", "parked_seconds", "ran_seconds"),
+    *("context_tokens", "lost_tokens", "lost_tokens_estimated"),
 }  # fmt: skip
 
 

@@ -113,7 +113,7 @@ function hasRow(each) {
   if (each.scope === POOL) return false;
   return (
     PROVIDERS.includes(each.kind) ||
-    each.kind === "key" ||
+    (each.kind === "key" && each.in_flight + each.queued > 0) ||
     each.limit !== null ||
     each.held ||
     each.paused_until !== null ||

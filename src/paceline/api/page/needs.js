@@ -8,6 +8,8 @@ import { send } from "./requests.js";
 const SHOWN = 5; // more are behind a button: the fleet below matters too
 const ICONS = {
   held_scope: "held",
+  refused_login: "held",
+  missing_key: "warning",
   stopped_units: "quarantined",
   paused_campaign: "paused",
   host_problem: "warning",

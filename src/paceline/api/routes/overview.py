@@ -9,12 +9,12 @@ from typing import Any
 from litestar import Request, get, put
 from litestar.handlers import HTTPRouteHandler
 
-from paceline.api.context import Context
+from paceline.api.context import ApiContext, Context
 from paceline.api.request_body import read_body
 from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Sessions, Windows
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
-from paceline.views.accounts import account_view, known_accounts
+from paceline.views.accounts import AccountView, account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.hosts import host_rows
@@ -44,7 +44,7 @@ def get_overview(context: Context) -> Overview:
         last_event_id=context.throughput.last_event_id,
         status=read_status(fleet, context.process, context.throughput, context.call_counts),
         campaigns=campaign_views(fleet, context.throughput),
-        needs=needs(rows, fleet.store.stopped_units(limit=MOST_REASONS), fleet.campaigns, hosts),
+        needs=needs(rows, fleet.store.stopped_units(limit=MOST_REASONS), fleet.campaigns, hosts, _accounts(context)),
         capacity=rows,
         sessions=context.sessions(),
         hosts=hosts,
@@ -81,13 +81,15 @@ def list_sessions(context: Context) -> Sessions:
     return Sessions(sessions=context.sessions())
 
 
-@get("/v1/accounts", sync_to_thread=False, summary="The accounts, default logins included, without secrets")
-def list_accounts(context: Context) -> Accounts:
+def _accounts(context: ApiContext) -> list[AccountView]:
     statuses = {status.scope: status for status in context.engine.limiter.statuses()}
     accounts = known_accounts(context.settings, context.store.campaigns())
-    return Accounts(
-        accounts=[account_view(account, context.environ, statuses.get(account.scope)) for account in accounts]
-    )
+    return [account_view(account, context.environ, statuses.get(account.scope)) for account in accounts]
+
+
+@get("/v1/accounts", sync_to_thread=False, summary="The accounts, default logins included, without secrets")
+def list_accounts(context: Context) -> Accounts:
+    return Accounts(accounts=_accounts(context))
 
 
 @get("/v1/windows", sync_to_thread=False, summary="Quota windows and what is believed of them")

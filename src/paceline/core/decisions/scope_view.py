@@ -43,11 +43,21 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         held=held,
         reserve=scope.reserve,
         paused_since=pause.since if is_paused and pause is not None else None,
-        paused_reason=pause.cause if is_paused and pause is not None else None,
+        paused_reason=_pause_reason(scope, paused_until) if is_paused else None,
         paced_until=paced_until(scope, now),
         pace=pace_status(scope, now),
         rates=rate_statuses(scope, now),
     )
+
+
+def _pause_reason(scope: Scope, until: float | None) -> str | None:
+    """Return why the gate that closes the scope until then does so."""
+    doubt, outage, pause = scope.gates.get(LoginDoubt), scope.gates.get(Outage), scope.gates.get(Pause)
+    if doubt is not None and doubt.probe_at == until:
+        return "auth"
+    if outage is not None and outage.probe_at == until:
+        return "unreachable"
+    return None if pause is None else pause.cause
 
 
 def _paused_until(scope: Scope) -> float | None:

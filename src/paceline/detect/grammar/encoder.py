@@ -27,8 +27,8 @@ LEVEL = "E"
 OPEN, CLOSE = "()"
 """An aside: a statement may begin in it or after it, and may continue after it."""
 STARTS = BEGIN + STATUS + LEVEL + OPEN + CLOSE
-MAX_WORDS = 4_000
-"""Words of a text that are encoded. A longer text is data, and its time would have no bound."""
+MAX_WORDS = 24_000
+"""Words of a text that are encoded: as many as the kept ends of a huge text can have."""
 
 _TOKEN = re.compile(
     r"""(?P<word>[^\W\d_]+(?:'[^\W\d_]+)?(?:[-_](?=[^\W\d_]))?)
