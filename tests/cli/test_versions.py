@@ -14,6 +14,8 @@ from tests.cli.test_wiring_postgres import as_address
 from tests.fleet import Fleet, fleet_in, until
 from tests.postgres_server import empty_schema
 
+from paceline.store.postgres_schema import MIGRATIONS
+
 OLD = [f"old{number}" for number in range(20)]
 NEW = [f"new{number}" for number in range(5)]
 WORK = "echo {id} >> starts; test {id} = old3 || exit 0; while ! test -e go; do sleep 0.05; done"
