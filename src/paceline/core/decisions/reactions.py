@@ -31,7 +31,7 @@ from paceline.core.signals import (
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
-from paceline.core.values.scopes import canonical_scope, scope_reached
+from paceline.core.values.scopes import SESSIONS, canonical_scope, scope_reached
 from paceline.core.values.signal_validation import understood
 from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
@@ -103,7 +103,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     if is_new and not is_paced and slot is not None:
         if scope.live <= 1:  # no lower limit helps: the provider must be left alone
             wait = _pause_of(scope).lone_wait(wait)
-        elif incidents.waited_too_little(usual, ledger.now):
+        elif _is_of_session(slot) and incidents.waited_too_little(usual, ledger.now):
             wait, is_penalty = max(wait, usual), is_mid_run(slot)
         incidents.unanswered = wait
     pause = _pause(ledger, scope, ledger.now + wait, signal.cause or "rate_limited")
@@ -121,6 +121,11 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     scope.refresh()
     ledger.schedule(scope)
     return [scope]
+
+
+def _is_of_session(slot: LiveSlot) -> bool:
+    """Return whether a session was refused, or a run of one. A client waits for any other call, and comes sooner."""
+    return slot.lane.parent is not None or SESSIONS in slot.ticket.scopes
 
 
 def _is_new_incident(last: int, until: float | None, slot: LiveSlot | None, now: float) -> bool:
