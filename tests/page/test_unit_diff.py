@@ -1,6 +1,8 @@
 """The change of a unit on the page: read when it is opened, coloured by the kind of line, cut, and always text."""
 
 import asyncio
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -8,7 +10,10 @@ from tests.daemon import Daemon
 from tests.page.conftest import PageMonitor
 from tests.page.daemon import page_address
 from tests.page.test_accessibility import CONTRAST
+from tests.workspaces.conftest import TestRepository
 from tests.workspaces.finished_units import Files, new_repository, run_units
+
+from paceline.store import SqliteStore
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -18,7 +23,12 @@ ATTACK = "<img src=x onerror='window.hacked = 1'>"
 async def run(daemon: Daemon, works: dict[str, Files]) -> None:
     folder = daemon.home.path.parent
     repository = new_repository(folder / "project")
-    await asyncio.to_thread(run_units, daemon.store, repository, daemon.home.path, works)
+    await asyncio.to_thread(run_beside_the_engine, repository, daemon.home.path, works)
+
+
+def run_beside_the_engine(repository: TestRepository, home: Path, works: dict[str, Files]) -> None:
+    with closing(SqliteStore(home / "paceline.db")) as store:  # the daemon's own connection serves one thread at a time
+        run_units(store, repository, home, works)
 
 
 async def open_diff(page: Page, unit: str) -> None:

@@ -1,8 +1,8 @@
 """The checker of gates: pauses, closed windows, holds and the usage gate.
 
-It keeps the least that is promised (a pause of at least Retry-After, a window closed at least until its reset or the
-first probe) and rejects a grant that comes earlier. Times are elapsed time, except the resets of windows, which are
-wall time.
+It keeps the least that is promised (a pause of Retry-After, but of six hours at most; a window closed at least until
+its reset or the first probe) and rejects a grant that comes earlier. Times are elapsed time, except the resets of
+windows, which are wall time.
 """
 
 import math
@@ -35,6 +35,8 @@ FIRST_BACKOFF_SECONDS = 5 * 60.0
 SHORTEST_LOOK_SECONDS = 5.0
 """The least time between two canaries of a window after any reset that was stated, or after it has reopened."""
 LONGEST_WINDOW_SECONDS = 40 * 86400.0
+LONGEST_PAUSE_SECONDS = 6 * 3600.0
+"""The longest pause that is promised: a Retry-After of a day may be wrong, so somebody looks sooner."""
 UNNAMED_WINDOW = "quota"
 
 Broken = Callable[[str], AssertionError]
@@ -121,7 +123,8 @@ class Gates:
             seconds = self.settings.default_pause
         elif seconds is None:  # many streams that meet the same overload are one refusal
             seconds = 0.0 if elapsed < self.paused_until.get(scope, 0.0) else SHORTEST_OVERLOAD_PAUSE
-        self.paused_until[scope] = max(elapsed + seconds, self.paused_until.get(scope, elapsed))
+        until = elapsed + min(seconds, LONGEST_PAUSE_SECONDS)
+        self.paused_until[scope] = max(until, self.paused_until.get(scope, elapsed))
 
     def _note_closed(
         self, scope: str, signal: QuotaClosed, speakers: tuple[str, ...], elapsed: float, wall: float

@@ -34,7 +34,7 @@ AUDIT_EVERY = 16
 EXACT_DRAIN_ROUNDS = 200
 MOST_DRAIN_ROUNDS = 5_000
 DRAIN_HOP_SECONDS = 60.0
-ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 1e18)
+ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 40 * 86400.0, 1e18)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
