@@ -1,13 +1,14 @@
 """Units are found, read attempt by attempt, and controlled on the page, with the keyboard too."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 from tests.daemon import Daemon
-from tests.page.conftest import PageMonitor
-from tests.page.daemon import WAIT_FOR_FILE, page_address
+from tests.page.conftest import MakeDaemon, PageMonitor
+from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 
 from paceline.testing.store_steps import claim, ended, record
 
@@ -128,7 +129,7 @@ async def test_each_attempt_shows_its_own_output_which_can_be_saved(daemon: Daem
 
     await attempts.first.click()
     await expect(panel.locator(".text")).to_have_text("this is 1")
-    await panel.get_by_role("tab", name="Output").click()
+    await panel.get_by_role("switch", name="Raw").check()
     await expect(panel.locator(".text")).to_have_text("this is 1")
     async with page.expect_download() as saved:
         await panel.get_by_role("button", name="Download").click()
@@ -148,7 +149,7 @@ async def test_what_follows_the_output_stops_when_the_reader_scrolls_up(daemon: 
     await page.goto(page_address(daemon))
     await page.get_by_role("button", name="docs/a", exact=True).first.click()
     panel = page.get_by_role("dialog", name="docs/a")
-    await panel.get_by_role("tab", name="Output").click()
+    await panel.get_by_role("switch", name="Raw").check()
     await expect(panel.locator(".text")).to_contain_text("500")
     follow = panel.get_by_label("Follow")
     await expect(follow).to_be_checked()
@@ -159,6 +160,63 @@ async def test_what_follows_the_output_stops_when_the_reader_scrolls_up(daemon: 
 
     left = "node => node.scrollHeight - node.scrollTop - node.clientHeight"
     assert await panel.locator(".text").evaluate(left) < 24
+
+
+SAYS = {"type": "assistant", "session_id": "s", "message": {"content": [{"type": "text", "text": "Hello."}]}}
+USES = {
+    "type": "assistant",
+    "session_id": "s",
+    "message": {"content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}]},
+}
+
+
+async def test_a_transcript_is_readable_and_a_switch_shows_what_was_printed(
+    make_daemon: MakeDaemon, page: Page
+) -> None:
+    printed = "".join(f"{json.dumps(event)}\n" for event in (SAYS, USES))
+    script = f"cat <<'END'\n{printed}END\n{WAIT_FOR_FILE.format(id='a')}; echo '{json.dumps(SAYS)}'"
+    start = json.dumps(["sh", "-c", script, "{prompt}"])
+    daemon = await make_daemon(f'[agents.mine]\nprovider = "claude-code"\nstream = "json"\nstart = {start}\n')
+    daemon.add("docs", "", "a", agent="mine", max_attempts=1)
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.goto(page_address(daemon))
+    await page.get_by_role("button", name="docs/a", exact=True).first.click()
+    panel = page.get_by_role("dialog", name="docs/a")
+    text = panel.locator(".text")
+    raw = panel.get_by_role("switch", name="Raw")
+
+    await expect(text.locator("b")).to_have_text(["said", "tool"])
+    transcript = "said    Hello.\ntool    Bash ls\n"
+    assert await text.text_content() == transcript
+    assert await _copied(panel) == transcript
+    assert await _downloaded(page, panel) == ("docs-a.transcript.txt", transcript)
+
+    await raw.check()
+    await expect(text).to_contain_text('"type": "assistant"')
+    assert await text.text_content() == printed
+    assert await _copied(panel) == printed
+    assert await _downloaded(page, panel) == ("docs-a.stdout.txt", printed)
+    await expect(panel.get_by_label("Follow")).to_be_checked()
+    finish_units(daemon, "a")
+    await expect(text).to_have_text(f"{printed}{json.dumps(SAYS)}\n")
+
+    await raw.uncheck()
+    await expect(text.locator("b")).to_have_text(["said", "tool", "said"])
+
+
+async def _copied(panel: Locator) -> str:
+    await panel.page.evaluate("navigator.clipboard.writeText('')")
+    await panel.get_by_role("button", name="Copy").click()
+    await panel.page.locator(".toast", has_text="Copied.").get_by_role("button", name="Dismiss").click()
+    text: str = await panel.page.evaluate("navigator.clipboard.readText()")
+    return text
+
+
+async def _downloaded(page: Page, panel: Locator) -> tuple[str, str]:
+    async with page.expect_download() as saved:
+        await panel.get_by_role("button", name="Download").click()
+    download = await saved.value
+    return download.suggested_filename, _text_of(await download.path())
 
 
 async def test_the_table_is_one_tab_stop_with_headers_and_whole_names(daemon: Daemon, page: Page) -> None:

@@ -45,8 +45,8 @@ async def test_attacks_in_names_prompts_output_and_reasons_stay_text(daemon: Dae
     await expect(row.get_by_role("button")).to_have_text(f"{campaign}/{unit}")
     await row.get_by_role("button").click()
     panel = page.get_by_role("dialog", name=f"{campaign}/{unit}")
-    for tab in ("Transcript", "Output", "Errors", "Prompt"):
-        await panel.get_by_role("tab", name=tab).click()
+    for tab in ("Transcript", "Raw", "Errors", "Prompt"):
+        await panel.get_by_role("switch" if tab == "Raw" else "tab", name=tab).click()
         for attack in ATTACKS:
             await expect(panel.get_by_role("tabpanel")).to_contain_text(attack)
     await panel.get_by_role("tab", name="History").click()

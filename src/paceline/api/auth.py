@@ -57,9 +57,17 @@ INVALID_HOST_TOKEN: Final = "Invalid token: `paceline hosts token NAME` on the l
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 _PATH_PART = re.compile(r"[A-Za-z0-9._~-]{1,200}")
 LOGIN_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;padding:0 1.2rem}"
-    "input{font:inherit;width:100%;box-sizing:border-box;padding:.5rem .6rem;margin:.3rem 0 .8rem}"
-    "button{font:inherit;padding:.5rem 1.1rem}.problem{color:#c62828;font-weight:600}"
+    ":root{--bg:#f3f4f6;--panel:#fff;--line:#c7cdd6;--text:#1a2230;--muted:#5a6574;--accent:#2458d3;--problem:#b22d23}"
+    "@media(prefers-color-scheme:dark){:root{--bg:#0d1015;--panel:#151a21;--line:#3d4653;--text:#e5e9ef;"
+    "--muted:#98a3b2;--accent:#7aa5ff;--problem:#ff8a80}}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:0;padding:12vh 16px 16px;background:var(--bg);color:var(--text)}"
+    "main{max-width:27rem;margin:auto;padding:24px;border:1px solid var(--line);border-radius:12px;"
+    "background:var(--panel)}h1{margin:0 0 16px;font-size:1.25rem}p{margin:14px 0 0;color:var(--muted)}"
+    "a{color:var(--accent)}"
+    "input{font:inherit;width:100%;box-sizing:border-box;padding:8px 10px;margin:6px 0 12px;border-radius:8px;"
+    "border:1px solid var(--line);background:var(--bg);color:inherit}"
+    "button{font:inherit;font-weight:600;padding:7px 16px;border:0;border-radius:8px;background:var(--accent);"
+    "color:var(--panel)}.problem{margin:0 0 14px;color:var(--problem);font-weight:600}"
 )
 LOGIN_POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{b64encode(sha256(LOGIN_STYLE.encode()).digest()).decode()}'; "

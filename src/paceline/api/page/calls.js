@@ -7,12 +7,13 @@ import { get, send } from "./requests.js";
 import { throttled } from "./throttle.js";
 
 const REFETCH_MS = 2000;
+const ACTIONS = "Actions"; // a heading that only screen readers need
 const SHOWN = 8; // of those that wait or ended; the API has all of them
 
 export function makeCalls(root) {
   const body = root.querySelector(".body");
   const aside = document.getElementById("calls-aside");
-  const spend = table("Cost of the last 30 days by key", ["Key", "Calls", "Tokens", "Cost", ""]);
+  const spend = table("Cost of the last 30 days by key", ["Key", "Calls", "Tokens", "Cost", ACTIONS]);
   const queue = table("Calls that wait", ["Model", "Key", "Waits for", "Since"]);
   const recent = table("Last calls", ["Time", "Model", "Key", "Status", "Waited", "Took", "Tokens", "Cost"]);
   body.append(spend.node, queue.node, recent.node);
@@ -105,7 +106,7 @@ export function costText({ billed, imputed }) {
 
 function table(caption, columns) {
   const rows = el("tbody");
-  const head = el("tr", {}, ...columns.map((text) => el("th", { scope: "col", text })));
+  const head = el("tr", {}, ...columns.map((text) => el("th", { scope: "col" }, headingOf(text))));
   const node = el("table", { class: "calls-table" }, el("caption", { text: caption }), el("thead", {}, head), rows);
   return {
     node,
@@ -120,6 +121,10 @@ function table(caption, columns) {
       );
     },
   };
+}
+
+function headingOf(text) {
+  return text === ACTIONS ? el("span", { class: "unseen", text }) : text;
 }
 
 function tableRow(key, first, columns) {

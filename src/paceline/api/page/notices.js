@@ -22,8 +22,22 @@ export function toast(text, kind = "info") {
   );
   while (container.children.length >= MAX_TOASTS) container.firstElementChild.remove();
   container.append(node);
+  raise(container);
   const leave = () => (node.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : node.remove());
   setTimeout(leave, TOAST_SECONDS * 1000);
+}
+
+/** Put the toasts above everything: a dialog covers what is outside of it, and switches it off. */
+function raise(container) {
+  const dialog = document.querySelector("dialog[open]") ?? document.body;
+  if (container.parentNode !== dialog) dialog.append(container);
+  if (container.matches(":popover-open")) container.hidePopover();
+  container.showPopover();
+  if (dialog === document.body) return;
+  dialog.addEventListener("close", () => {
+    document.body.append(container);
+    if (container.childElementCount > 0) container.showPopover();
+  }, { once: true });
 }
 
 /** Announce an important change to screen readers, once. The section itself shows it to everybody. */

@@ -6,6 +6,7 @@ import { ago, clockSeconds, clockTime, count, duration, fullTime, NOTHING, now, 
 import { runAction } from "./notices.js";
 import { get } from "./requests.js";
 import { throttled } from "./throttle.js";
+import { drawTranscript } from "./transcript.js";
 import { hintText, makeUnitActions } from "./unit_actions.js";
 import { makeUnitAttempts } from "./unit_attempts.js";
 
@@ -14,7 +15,6 @@ const TABS = [
   ["answer", "Answer"],
   ["diff", "Diff"],
   ["checks", "Checks"],
-  ["stdout", "Output"],
   ["stderr", "Errors"],
   ["prompt", "Prompt"],
   ["history", "History"],
@@ -42,10 +42,12 @@ export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
   const diff = makeDiffView();
   const follow = el("input", { type: "checkbox", checked: true, onchange: () => follow.checked && scrollToEnd() });
   const followLabel = el("label", {}, follow, "Follow");
+  const raw = el("input", { type: "checkbox", role: "switch", onchange: showRaw });
+  const rawLabel = el("label", { title: "What the agent printed, as it is" }, raw, "Raw");
   const small = { class: "button small", isHarmless: true };
   const copy = actionButton({ ...small, icon: "copy" }, "Copy", () => runAction(copyText, "Copied."));
   const download = actionButton({ ...small, icon: "download" }, "Download", () => runAction(downloadText));
-  const tools = el("div", { class: "pane-tools" }, copy, download, followLabel);
+  const tools = el("div", { class: "pane-tools" }, rawLabel, followLabel, copy, download);
   const pane = el("div", { class: "pane", role: "tabpanel", id: "unit-pane" }, tools, note, text, history, diff.node);
   const actions = makeUnitActions(() => {
     refetch.atOnce();
@@ -160,9 +162,20 @@ export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
     fetchLog(id);
   }
 
+  /** The channel whose end is shown as it was printed; "" where something else is shown. */
+  function shownChannel() {
+    return chosen === "stderr" ? "stderr" : chosen === "screen" && raw.checked ? "stdout" : "";
+  }
+
   function shownText() {
+    if (shownChannel()) return log?.[shownChannel()] ?? "";
     if (chosen === "screen" && attempt) return log?.transcript ?? "";
-    return textOf(chosen, unit, log);
+    return textOf(chosen, unit);
+  }
+
+  function showRaw() {
+    follow.checked = true;
+    draw();
   }
 
   async function copyText() {
@@ -173,10 +186,11 @@ export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
 
   /** Save the text of the tab as a file; of an output more than is shown. */
   async function downloadText() {
-    const isOutput = chosen === "stdout" || chosen === "stderr";
-    const whole = isOutput ? await get(`${logPath(id, attempt, chosen)}&tail_bytes=${DOWNLOAD_BYTES}`) : null;
-    const url = URL.createObjectURL(new Blob([isOutput ? whole[chosen] : shownText()], { type: "text/plain" }));
-    const name = `${id.replace(/[^\w.-]+/g, "-")}.${chosen}.txt`;
+    const channel = shownChannel();
+    const whole = channel ? await get(`${logPath(id, attempt, channel)}&tail_bytes=${DOWNLOAD_BYTES}`) : null;
+    const url = URL.createObjectURL(new Blob([channel ? whole[channel] : shownText()], { type: "text/plain" }));
+    const what = channel || (chosen === "screen" ? "transcript" : chosen);
+    const name = `${id.replace(/[^\w.-]+/g, "-")}.${what}.txt`;
     el("a", { href: url, download: name }).click();
     URL.revokeObjectURL(url);
   }
@@ -254,16 +268,19 @@ export function makeUnitPanel(dialog, { address, refetch: refetchPage }) {
       return;
     }
     const shown = shownText();
-    show(tools, Boolean(shown));
-    show(followLabel, isTail(chosen));
+    const channel = shownChannel();
+    show(tools, Boolean(shown) || chosen === "screen");
+    show(rawLabel, chosen === "screen");
+    for (const tool of [copy, download]) show(tool, Boolean(shown));
+    show(followLabel, Boolean(shown) && isTail(chosen));
     show(text, Boolean(shown));
-    setText(text, shown);
+    drawTranscript(text, shown, chosen === "screen" && !channel);
     if (isTail(chosen) && follow.checked) scrollToEnd();
-    const isOutput = chosen === "stdout" || chosen === "stderr";
-    const isCut = log?.truncated && isOutput;
+    const isCut = log?.truncated && channel;
     show(note, !shown || isCut);
-    const isMissing = logProblem && (isOutput || chosen === "screen");
-    const why = isMissing ? logProblem : emptyText(chosen, unit);
+    const isAwaited = channel && unit?.attempt && log === null;
+    const missing = isAwaited ? "Loading…" : emptyText(chosen, unit);
+    const why = logProblem && isTail(chosen) ? logProblem : missing;
     setText(note, shown ? "Only the end is shown; paceline logs prints everything." : why);
   }
 
@@ -299,15 +316,14 @@ function logPath(id, attempt, channel = "") {
 }
 
 function isTail(name) {
-  return name === "screen" || name === "stdout" || name === "stderr";
+  return name === "screen" || name === "stderr";
 }
 
-function textOf(name, unit, log) {
+function textOf(name, unit) {
   if (name === "prompt") return unit?.prompt ?? "";
   if (name === "screen") return unit?.screen ?? "";
   if (name === "answer") return unit?.answer ?? "";
-  if (name === "checks") return (unit?.checks ?? []).map(checkText).join("\n\n");
-  return log?.[name] ?? "";
+  return (unit?.checks ?? []).map(checkText).join("\n\n");
 }
 
 function checkText(check, place) {
