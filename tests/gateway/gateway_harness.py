@@ -11,7 +11,7 @@ import uvicorn
 
 from paceline import Limiter
 from paceline.clock import Clock, SystemClock
-from paceline.gateway import ClientKeys, Gateway, RequestAccess, Spending, Timeouts, make_server_protocol
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, SpendTotals, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import AccountSettings, KeyPoolSettings
 
@@ -57,7 +57,7 @@ class GatewayHarness:
         is_token: Callable[[bytes], bool] | None = None,
         is_session_key: Callable[[str, bytes], bool] | None = None,
         most_connections: int = 1000,
-        spending: Spending | None = None,
+        spend: SpendTotals | None = None,
         keys: ClientKeys | None = None,
         pools: dict[str, KeyPoolSettings] | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class GatewayHarness:
         self._is_token = is_token
         self._is_session_key = is_session_key
         self._most_connections = most_connections
-        self._spending = spending
+        self._spend = spend
         self._keys = keys or ClientKeys()
         self._pools = pools or {}
 
@@ -89,7 +89,7 @@ class GatewayHarness:
             clock=self.clock,
             metrics=self.metrics,
             timeouts=self._timeouts,
-            spending=self._spending,
+            spend=self._spend,
         )
         self.gateway.access.keys = self._keys
         self.gateway.access.use_pools(self._pools)

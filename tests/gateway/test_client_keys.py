@@ -361,7 +361,7 @@ async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_an
         wire.send(b" last")
 
     async with RawUpstream(handle) as upstream, harness_with(keys, upstream.url, clock=clock) as harness:
-        harness.gateway.budgets._spending = spent
+        harness.gateway.budgets._spend = spent
         async with await connect(harness.port) as client:
             client.send(post(key=b"x-api-key: " + TEAM.encode()))
             await until(lambda: harness.in_flight == 1)
@@ -383,7 +383,7 @@ async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_an
 async def test_an_sdk_does_not_repeat_a_call_beyond_the_budget() -> None:
     keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total")))
     async with FakeProvider() as provider, harness_with(keys, provider.url) as harness:
-        harness.gateway.budgets._spending = Spent(5.0)
+        harness.gateway.budgets._spend = Spent(5.0)
         async with AsyncOpenAI(api_key=TEAM, base_url=f"{harness.url}/gateway/gpt/v1", max_retries=5) as gpt:
             with pytest.raises(openai.APIStatusError, match=r"\$5, is reached.*with another budget") as told:
                 await gpt.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "hi"}])

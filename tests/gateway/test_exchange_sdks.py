@@ -116,7 +116,7 @@ async def test_an_sdk_works_through_the_gateway_with_the_token_as_its_key(way: s
         assert harness.in_flight == 0
         assert sum(harness.metrics.tokens.values.values()) > 0
         assert {labels[0] for labels in harness.metrics.tokens.values} == {scope}
-        (listed,) = harness.gateway.accounting.requests(10).recent
+        (listed,) = harness.gateway.calls.requests(10).recent
         assert (listed.scope, listed.status, listed.model) == (scope, 200, MODELS[scope.partition("/")[0]])
         assert listed.tokens is not None
         assert min(listed.tokens.input, listed.tokens.output) > 0

@@ -202,7 +202,7 @@ async def test_a_closed_window_a_hold_and_a_pause_are_skipped() -> None:
         first = await at.call()
         at.limiter.report("anthropic/key-b", RateLimited(retry_after=5.0))
         waiting = asyncio.create_task(at.call())
-        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1)
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
         for _ in range(8):
             await at.clock.advance(1.0)
         second = await waiting
@@ -215,8 +215,8 @@ async def test_a_request_that_waits_for_one_key_takes_another_that_gets_free() -
     async with team(limits={"anthropic/key-a": 1, "anthropic/key-b": 1}) as at:
         held = [await at.limiter.acquire(f"anthropic/{name}") for name in ("key-a", "key-b")]
         waiting = asyncio.create_task(at.call())
-        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1)
-        (request,) = at.harness.gateway.accounting.requests(0).waiting
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
+        (request,) = at.harness.gateway.calls.requests(0).waiting
         other = held[1 if request.account == "key-a" else 0]
         other.release()
         await at.clock.advance(look_again_seconds(1))
@@ -256,7 +256,7 @@ async def test_when_the_wait_runs_out_the_client_is_told_when_to_retry() -> None
         for name in ("key-a", "key-b"):
             at.limiter.report(f"anthropic/{name}", QuotaClosed(resets_at=START + 9000.0, window="five_hour"))
         waiting = asyncio.create_task(at.call(b"x-paceline-max-wait: 3"))
-        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1)
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
         for _ in range(6):
             await at.clock.advance(0.5)
         got = await waiting
@@ -272,7 +272,7 @@ async def test_a_client_that_leaves_while_it_waits_or_is_served_leaves_no_slot_b
         clients = [await connect(at.harness.port) for _ in range(3)]
         for client in clients:
             client.send(post(path=TEAM))
-        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1 and len(at.provider.seen) == 2)
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1 and len(at.provider.seen) == 2)
         for client in clients:
             client.reset()
         await until(lambda: not at.harness.gateway.live)
@@ -314,7 +314,7 @@ async def test_a_fallback_route_serves_with_its_model_and_says_so() -> None:
         for name in ("key-a", "key-b"):
             at.limiter.report(f"anthropic/{name}", QuotaClosed(resets_at=START + 9000.0, window="five_hour"))
         got = await at.call(body=body)
-        (last, _) = at.harness.gateway.accounting.requests(2).recent
+        (last, _) = at.harness.gateway.calls.requests(2).recent
 
     assert (usual.header(b"x-paceline-fallback"), at.provider.seen[0][1].body) == (None, body)
     assert (got.status, got.header(b"x-paceline-fallback")) == (200, b"key-c/claude-haiku-4-5")
@@ -329,7 +329,7 @@ async def test_a_fallback_is_not_used_while_a_key_only_lacks_room() -> None:
     async with team(limits={"anthropic/key-a": 1}, accounts=("key-a",), fallback=(FallbackRoute("key-c"),)) as at:
         slot = await at.limiter.acquire("anthropic/key-a")
         waiting = asyncio.create_task(at.call())
-        await until(lambda: at.harness.gateway.accounting.counts().waiting == 1)
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
         slot.release()
         got = await waiting
 

@@ -77,7 +77,7 @@ async def test_a_wait_that_runs_out_ends_as_an_error_event_in_the_providers_shap
         await client.reader.readuntil(COMMENT)
         await clock.advance(60.0)
         rest = await client.reader.readuntil(b"0\r\n\r\n")
-        (listed,) = harness.gateway.accounting.requests(1).recent
+        (listed,) = harness.gateway.calls.requests(1).recent
 
     assert event in rest
     assert (listed.status, listed.reason) == (429, "limit")
@@ -121,7 +121,7 @@ async def test_without_the_header_or_a_stream_nothing_is_sent_early(body: bytes,
     ):
         slot = await limiter.acquire(SCOPE)
         client.send(post(body, *headers))
-        await until(lambda: harness.gateway.accounting.counts().waiting == 1)
+        await until(lambda: harness.gateway.calls.counts().waiting == 1)
         other.send(post(STREAM, OFTEN))
         await other.reader.readuntil(COMMENT)  # as long as it takes until another one has had its comment
         slot.release()
@@ -162,7 +162,7 @@ async def test_the_sdks_skip_the_comments_and_raise_the_error() -> None:
     with FakeProvider() as provider:
         accounts = account(provider.url), account(provider.url, "oai", "openai")
         async with GatewayHarness(*accounts, limiter=limiter, clock=clock) as harness:
-            books = harness.gateway.accounting
+            books = harness.gateway.calls
             await limiter.acquire("anthropic/work")
             await limiter.acquire("openai/oai")
             claude = anthropic.AsyncAnthropic(api_key=TOKEN, base_url=f"{harness.url}/gateway/work", max_retries=0)

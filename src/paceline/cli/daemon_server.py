@@ -37,7 +37,7 @@ from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
 from paceline.errors import PacelineError
 from paceline.events import Event
-from paceline.gateway import ClientKeys, Gateway, RequestAccess, Spending, make_server_protocol
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, SpendTotals, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import price_list
 from paceline.store import Store
@@ -94,8 +94,8 @@ class DaemonServer:
         """Start the engine, and serve its API and its slots from now on."""
         engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.session_secret))
         context = self.context(engine, since=time.time())
-        context.calls = self._gateway.accounting
-        self._gateway.accounting.spending.use_store(self.home.store, engine.clock.now())
+        context.calls = self._gateway.calls
+        self._gateway.calls.spend.use_store(self.home.store, engine.clock.now())
         self.app.current = create_app(context, tokens=self.tokens, host=self.listener.host)
         self._gateway.use_limiter(engine.limiter, engine.metrics)
         self._gateway.access.keys.on_new = context.apply_commands
@@ -113,7 +113,7 @@ class DaemonServer:
             await asyncio.gather(caring, return_exceptions=True)
             self._term = None
             context.close()
-            self._gateway.accounting.spending.save()
+            self._gateway.calls.spend.save()
             self._gateway.use_limiter(None, MetricsRegistry())
 
     def _host_care(self, engine: Engine) -> HostCare:
@@ -169,8 +169,8 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
     )
     access.keys = ClientKeys(home.store.client_keys)
     access.use_pools(home.settings.key_pools)
-    spending = Spending(price_list(home.settings.prices))
-    gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spending=spending)
+    spend = SpendTotals(price_list(home.settings.prices))
+    gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spend=spend)
     gateway.budgets.read_spend = home.store.spend
     gateway.budgets.emit = lambda event: _keep_event(home.store, event)
     return gateway

@@ -11,8 +11,8 @@
     exchange          one request, from its head to the end of its response
     wait_comments     signs of life for a client whose stream waits
     request_log       the requests that run and wait, and the last that ended
-    spending          what requests cost, by day, key, account and model
-    accounting        what is noted at each step of a request, and how people see it
+    spend_totals      what requests cost, by day, key, account and model
+    call_book         what is noted at each step of a request, and how people see it
     request_times     what an exchange measures
     request_body      the client's body on its way upstream
     upstream_call     one call to the upstream
@@ -31,6 +31,6 @@ from paceline.gateway.client_keys import ClientKeys
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.server_protocol import make_server_protocol
 from paceline.gateway.service import Gateway, Timeouts
-from paceline.gateway.spending import Spending
+from paceline.gateway.spend_totals import SpendTotals
 
-__all__ = ["ClientKeys", "Gateway", "RequestAccess", "Spending", "Timeouts", "make_server_protocol"]
+__all__ = ["ClientKeys", "Gateway", "RequestAccess", "SpendTotals", "Timeouts", "make_server_protocol"]

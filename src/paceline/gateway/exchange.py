@@ -14,7 +14,7 @@ from paceline.core.signals import Overloaded
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
-from paceline.gateway.accounting import kept_model
+from paceline.gateway.call_book import kept_model
 from paceline.gateway.client_keys import check_uncounted
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
@@ -106,7 +106,7 @@ class Exchange:
         self._comments: WaitComments | None = None
         self._pool: PoolRequest | None = None
         """What a pool of keys must know of the request, if its path names one."""
-        self.record = gateway.accounting.log.new_record(gateway.clock.now())
+        self.record = gateway.calls.log.new_record(gateway.clock.now())
 
     @property
     def keep_alive(self) -> bool:
@@ -166,7 +166,7 @@ class Exchange:
         finally:
             if self._comments is not None:
                 self._comments.stop()
-            self._gateway.accounting.ended(self.record, self._times)
+            self._gateway.calls.ended(self.record, self._times)
             self._gateway.exchange_ended(self)
             self._client.serving = None
             if not self.response_complete:
@@ -180,7 +180,7 @@ class Exchange:
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
         account, record = request.route.account, self.record
-        self._gateway.accounting.let_in(record, request)
+        self._gateway.calls.let_in(record, request)
         _check_client(self._gateway, request)
         if request.takes_slot:
             reader = await self._read_request(request)
@@ -195,7 +195,7 @@ class Exchange:
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
             record.scope = canonical_scope(scope_of(account.provider, account.name, model))
             if request.client is not None:
-                is_priced = self._gateway.accounting.spending.is_priced
+                is_priced = self._gateway.calls.spend.is_priced
                 rules = check_call(request.client, request, self.request_body, record.model, is_priced)
                 await self._times.elsewhere(rules)
             record.scope = self._gateway.model_names.counted_scope(record.scope)
@@ -266,7 +266,7 @@ class Exchange:
                 self.record.waited_seconds = self._times.waited = self._times.waited + now - joined_at
                 if self._pool is not None and now < deadline:
                     continue
-                gateway.accounting.refused()
+                gateway.calls.refused()
                 if refused is None:
                     raise _wait_ran_out(gateway, timeout, None if self._pool is None else now - arrived) from None
                 self._finish(refused)
@@ -303,7 +303,7 @@ class Exchange:
         if status < FIRST_ERROR:
             gateway.model_names.note_served(request.route.account.provider, request.route.account.name, record.model)
         elif status in HELD_BACK_STATUSES:
-            gateway.accounting.refused()
+            gateway.calls.refused()
         if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
             if call.is_held_back and self._pool is not None and self._pool.goes_on(request, status, signals):
                 gateway.metrics.gateway_retries.add(record.scope, "next_key")
@@ -349,7 +349,7 @@ class Exchange:
             call.give_up()
             self._call = None
             if slot is not None:
-                self._gateway.accounting.used(self.record, call, self.request_body.size)
+                self._gateway.calls.used(self.record, call, self.request_body.size)
                 if request.client is not None:
                     self._gateway.budgets.note(request.client)
         if error is not None:
@@ -412,7 +412,7 @@ class Exchange:
     def _queued(self, deferred: Deferred) -> None:
         if self._pool is None and (response := response_when_held(deferred)) is not None:
             raise _gateway_error(response)
-        self._gateway.accounting.queued(self.record, deferred)
+        self._gateway.calls.queued(self.record, deferred)
         if self._comments is not None:
             self._comments.start()
 
@@ -449,7 +449,7 @@ async def _pool_request(
 def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:
     """Return the answer after the last wait. `waited` is the sum of several waits, for accounts of a pool."""
     message, deferred = str(timeout) if waited is None else f"no slot within {waited:g} s", timeout.deferred
-    expected = gateway.accounting.expected_wait(deferred)
+    expected = gateway.calls.expected_wait(deferred)
     return _gateway_error(response_when_timed_out(message, deferred, gateway.clock.now(), expected))
 
 

@@ -13,7 +13,7 @@ from paceline.clock import Clock
 from paceline.engine.key_commands import scope_of_key
 from paceline.events import Event
 from paceline.gateway.errors import GatewayError
-from paceline.gateway.spending import DAY_SECONDS, KEPT_DAYS, day_of
+from paceline.gateway.spend_totals import DAY_SECONDS, KEPT_DAYS, day_of
 from paceline.store import ClientKey, KeyBudget, SpendRow
 
 WARNING_SHARE = 0.8
@@ -21,7 +21,7 @@ WARNING_SHARE = 0.8
 LEVELS = (WARNING_SHARE, 1.0)
 
 
-class KeySpending(Protocol):
+class KeySpend(Protocol):
     """What is known of the dollars of each key. Days are those of UTC."""
 
     def spent_by(self, key: str, since: str) -> float: ...
@@ -36,10 +36,10 @@ class SpendReader(Protocol):
 class KeyBudgets:
     """The budgets of all keys. `emit` stores an event; `read_spend` reads days that are not in memory any more."""
 
-    def __init__(self, spending: KeySpending, clock: Clock) -> None:
+    def __init__(self, spend: KeySpend, clock: Clock) -> None:
         self.emit: Callable[[Event], object] | None = None
         self.read_spend: SpendReader | None = None
-        self._spending = spending
+        self._spend = spend
         self._clock = clock
         self._announced: dict[str, tuple[str, float]] = {}
         """The period of each key, and the highest share in it that was announced."""
@@ -71,7 +71,7 @@ class KeyBudgets:
 
     def _spent(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
         since = max(_period_start(budget, now), key.created_at)
-        return self._spending.spent_by(key.name, day_of(since)) + self._spent_before(key, since, now)
+        return self._spend.spent_by(key.name, day_of(since)) + self._spent_before(key, since, now)
 
     def _spent_before(self, key: ClientKey, since: float, now: float) -> float:
         """Return what was spent in days that are too old for `spent_by`. It is read once a day."""
@@ -82,7 +82,7 @@ class KeyBudgets:
         if read_on != day_of(now):
             rows = self.read_spend(since=day_of(since), key=key.name)
             known = sum(row.dollars for row in rows)
-            dollars = max(0.0, known - self._spending.spent_by(key.name, day_of(since)))
+            dollars = max(0.0, known - self._spend.spent_by(key.name, day_of(since)))
             self._older[key.name] = (day_of(now), dollars)
         return dollars
 

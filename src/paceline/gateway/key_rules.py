@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from paceline.core.values.scopes import canonical_scope
-from paceline.gateway.accounting import kept_model
+from paceline.gateway.call_book import kept_model
 from paceline.gateway.client_keys import check_model
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import UpstreamRequest

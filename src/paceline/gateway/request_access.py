@@ -25,6 +25,7 @@ from paceline.store import ClientKey
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
 """A day. No client keeps a connection open longer; a larger number is a mistake, such as milliseconds."""
+MAX_WAIT = b"x-paceline-max-wait"
 KEEPALIVE = b"x-paceline-keepalive"
 SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS = 0.1, 300.0
 """More often is no better sign of life, and after five minutes most clients and proxies have given up."""
@@ -174,8 +175,8 @@ class RequestAccess:
         if ours := sorted_headers.ours:
             request.session = _session(ours) or route.session
             request.priority = _priority(ours)
-            request.max_wait = _max_wait(ours)
-            request.keepalive = _keepalive(ours)
+            request.max_wait = _seconds(ours, MAX_WAIT, 0.0, LONGEST_MAX_WAIT_SECONDS)
+            request.keepalive = _seconds(ours, KEEPALIVE, SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS)
         if login.client is not None:
             self._queue_by_key(request, login.client, sorted_headers.ours)
         return request
@@ -320,27 +321,15 @@ def _priority(ours: dict[bytes, bytes]) -> int:
     return int(value)
 
 
-def _keepalive(ours: dict[bytes, bytes]) -> float | None:
-    value = ours.get(KEEPALIVE)
+def _seconds(ours: dict[bytes, bytes], name: bytes, least: float, most: float) -> float | None:
+    value = ours.get(name)
     if value is None:
         return None
     try:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not SHORTEST_KEEPALIVE_SECONDS <= seconds <= LONGEST_KEEPALIVE_SECONDS:
-        raise GatewayError(400, "bad_header", "x-paceline-keepalive must be a number of seconds from 0.1 to 300")
-    return seconds
-
-
-def _max_wait(ours: dict[bytes, bytes]) -> float | None:
-    value = ours.get(b"x-paceline-max-wait")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= LONGEST_MAX_WAIT_SECONDS:
-        raise GatewayError(400, "bad_header", "x-paceline-max-wait must be a number of seconds from 0 to 86400")
+    if not least <= seconds <= most:
+        message = f"{name.decode()} must be a number of seconds from {least:g} to {most:g}"
+        raise GatewayError(400, "bad_header", message)
     return seconds

@@ -11,14 +11,14 @@ import msgspec
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.accounting import Accounting
+from paceline.gateway.call_book import CallBook
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.key_pools import KeyPools
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.gateway.response_signals import SignalReporter
-from paceline.gateway.spending import Spending
+from paceline.gateway.spend_totals import SpendTotals
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
@@ -72,7 +72,7 @@ class Gateway:
         clock: Clock,
         metrics: MetricsRegistry,
         timeouts: Timeouts | None = None,
-        spending: Spending | None = None,
+        spend: SpendTotals | None = None,
     ) -> None:
         self._limiter = limiter
         self.access = access
@@ -81,11 +81,11 @@ class Gateway:
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
         self.reporter = SignalReporter(clock)
-        self.accounting = Accounting(clock, spending or Spending(price_list()), metrics)
-        self.accounting.why = self._why
+        self.calls = CallBook(clock, spend or SpendTotals(price_list()), metrics)
+        self.calls.why = self._why
         self.model_names = ModelNames()
-        self.key_pools = KeyPools(access, self.model_names, self.accounting.spending.is_priced)
-        self.budgets = KeyBudgets(self.accounting.spending, clock)
+        self.key_pools = KeyPools(access, self.model_names, self.calls.spend.is_priced)
+        self.budgets = KeyBudgets(self.calls.spend, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
         self.connections: set[TimeChecked] = set()
@@ -110,7 +110,7 @@ class Gateway:
     def use_limiter(self, limiter: Limiter | None, metrics: MetricsRegistry) -> None:
         """Let this limiter grant the slots from now on, and count there."""
         self._limiter = limiter
-        self.metrics = self.accounting.metrics = metrics
+        self.metrics = self.calls.metrics = metrics
         self.reporter = SignalReporter(self.clock)
 
     def _why(self, ticket_id: str) -> Deferred | None:
@@ -176,7 +176,7 @@ class Gateway:
             exchange.client_left()
         for pool in self._pools.values():
             pool.close()
-        self.accounting.spending.save()
+        self.calls.spend.save()
 
     def _check_time(self) -> None:
         now = self.loop.time()
@@ -184,5 +184,5 @@ class Gateway:
             each.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
-        self.accounting.spending.save_if_due(now)
+        self.calls.spend.save_if_due(now)
         self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)

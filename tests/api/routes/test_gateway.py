@@ -5,9 +5,9 @@ from tests.daemon import Daemon
 
 from paceline.clock import SystemClock
 from paceline.core.values.tokens import Tokens
-from paceline.gateway.accounting import Accounting
+from paceline.gateway.call_book import CallBook
 from paceline.gateway.request_log import CallRecord
-from paceline.gateway.spending import Spending, day_of
+from paceline.gateway.spend_totals import SpendTotals, day_of
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import Price, price_list
 
@@ -17,26 +17,26 @@ TOKENS = {"input": MILLION, "output": 0, "cache_read": 0, "cache_write": 0}
 
 
 @pytest.fixture
-def books(daemon: Daemon) -> Accounting:
+def books(daemon: Daemon) -> CallBook:
     """The books of a gateway beside the API."""
-    books = Accounting(SystemClock(), Spending(PRICES), MetricsRegistry())
-    books.spending.use_store(daemon.store, daemon.engine.clock.now())
+    books = CallBook(SystemClock(), SpendTotals(PRICES), MetricsRegistry())
+    books.spend.use_store(daemon.store, daemon.engine.clock.now())
     daemon.context.calls = books
     return books
 
 
-def called(books: Accounting, now: float, key: str | None = None, model: str = "m") -> CallRecord:
+def called(books: CallBook, now: float, key: str | None = None, model: str = "m") -> CallRecord:
     """A call that has ended well."""
     record = books.log.new_record(now)
     record.account, record.key, record.model, record.scope = "work", key, model, f"openai/work/{model}"
     record.tokens, record.status, record.seconds, record.first_byte_seconds = Tokens(input=MILLION), 200, 0.5, 0.25
     books.log.let_in(record, now)
-    books.spending.add(record, now)
+    books.spend.add(record, now)
     books.log.ended(record)
     return record
 
 
-async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: Accounting) -> None:
+async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: CallBook) -> None:
     record = called(books, daemon.engine.clock.now(), "team")
 
     expected = {
@@ -60,16 +60,16 @@ async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: Accounting) -
     assert await daemon.get("/v1/gateway/requests?limit=0") == {"running": [], "waiting": [], "recent": []}
 
 
-async def test_an_unknown_call_is_named(daemon: Daemon, books: Accounting) -> None:
+async def test_an_unknown_call_is_named(daemon: Daemon, books: CallBook) -> None:
     answer = await daemon.get("/v1/gateway/requests/req-1-1", code=404)
 
     assert "no call 'req-1-1'" in answer["detail"]
 
 
-async def test_spend_is_shown_by_what_is_asked_for_stored_or_not(daemon: Daemon, books: Accounting) -> None:
+async def test_spend_is_shown_by_what_is_asked_for_stored_or_not(daemon: Daemon, books: CallBook) -> None:
     now = daemon.engine.clock.now()
     called(books, now, "a")
-    books.spending.save()
+    books.spend.save()
     called(books, now, "a")
     called(books, now, "b", "dear")
 
@@ -105,7 +105,7 @@ async def test_a_question_that_cannot_be_understood_is_refused(daemon: Daemon, q
     assert says in (await daemon.get(f"/v1/gateway/spend?{query}", code=400))["detail"]
 
 
-async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: Accounting) -> None:
+async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: CallBook) -> None:
     called(books, daemon.engine.clock.now())
     books.refused()
 

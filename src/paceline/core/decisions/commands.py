@@ -8,6 +8,7 @@ from paceline.core.decisions.failed_contacts import hold_account
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.account_hold import AccountHold
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.landing_hold import LandingHold
 from paceline.core.gates.learned_rate import LearnedRates
@@ -159,28 +160,23 @@ def set_headroom_mode(ledger: Ledger, scope: str, mode: HeadroomMode, now: float
 
 def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: float) -> None:
     """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
-    move_to(ledger, now)
-    state = ledger.scope(canonical_scope(scope))
-    if state.gates.get(DeadlineCap) == cap:
-        return
-    if cap is None:
-        state.drop_gate(DeadlineCap)
-    else:
-        state.put_gate(cap)
-    ledger.schedule(state)
-    admit_ready(ledger, [state])
+    _set_gate(ledger, scope, DeadlineCap, cap, now)
 
 
 def set_landing_hold(ledger: Ledger, scope: str, hold: LandingHold | None, now: float) -> None:
     """Admit no more sessions than the hold has starts left, until it is set again. Running sessions are not ended."""
+    _set_gate(ledger, scope, LandingHold, hold, now)
+
+
+def _set_gate(ledger: Ledger, scope: str, kind: type[Gate], gate: Gate | None, now: float) -> None:
     move_to(ledger, now)
     state = ledger.scope(canonical_scope(scope))
-    if state.gates.get(LandingHold) == hold:
+    if state.gates.get(kind) == gate:
         return
-    if hold is None:
-        state.drop_gate(LandingHold)
+    if gate is None:
+        state.drop_gate(kind)
     else:
-        state.put_gate(hold)
+        state.put_gate(gate)
     ledger.schedule(state)
     admit_ready(ledger, [state])
 

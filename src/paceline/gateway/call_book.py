@@ -13,7 +13,7 @@ from paceline.core.values.verdicts import Deferred
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.request_log import FIRST_ERROR, LONGEST_MODEL_NAME, CallRecord, RequestLog
 from paceline.gateway.request_times import RequestTimes
-from paceline.gateway.spending import Spending
+from paceline.gateway.spend_totals import SpendTotals
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
 from paceline.protocols import tokens_used
@@ -26,12 +26,12 @@ MOST_LISTED = 1000
 Why = Callable[[str], Deferred | None]
 
 
-class Accounting:
+class CallBook:
     """The books of one gateway."""
 
-    def __init__(self, clock: Clock, spending: Spending, metrics: MetricsRegistry) -> None:
+    def __init__(self, clock: Clock, spend: SpendTotals, metrics: MetricsRegistry) -> None:
         self.log = RequestLog()
-        self.spending = spending
+        self.spend = spend
         self.metrics = metrics
         self.why: Why = _unknown
         """Returns why a ticket waits."""
@@ -67,7 +67,7 @@ class Accounting:
             if used is not None:
                 record.tokens, record.is_estimated = used.tokens, used.is_estimated
                 self._count_tokens(record)
-        self.spending.add(record, self._clock.now())
+        self.spend.add(record, self._clock.now())
 
     def _count_tokens(self, record: CallRecord) -> None:
         tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope
@@ -113,7 +113,7 @@ class Accounting:
 
     def activity(self) -> GatewayActivity:
         """Return the counts, where requests wait, and what this day has used."""
-        counts, today = self.counts(), self.spending.today(self._clock.now())
+        counts, today = self.counts(), self.spend.today(self._clock.now())
         return GatewayActivity(
             in_flight=counts.in_flight,
             waiting=counts.waiting,
@@ -143,7 +143,7 @@ class Accounting:
 
     def unsaved(self) -> list[SpendRow]:
         """Return what the store does not have yet."""
-        return self.spending.unsaved()
+        return self.spend.unsaved()
 
     def _view(self, record: CallRecord) -> GatewayRequest:
         now = self._clock.now()
@@ -166,7 +166,7 @@ class Accounting:
             began_at=record.began_at,
             status=record.status,
             tokens=record.tokens,
-            cost=self.spending.cost_of(record),
+            cost=self.spend.cost_of(record),
         )
 
 

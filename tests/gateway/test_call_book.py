@@ -8,7 +8,7 @@ from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, po
 
 from paceline import Limiter
 from paceline.core.values.tokens import Tokens
-from paceline.gateway import Spending
+from paceline.gateway import SpendTotals
 from paceline.settings.prices import Price, price_list
 from paceline.store import Cost
 from paceline.testing import VirtualClock
@@ -46,7 +46,7 @@ async def test_each_answer_has_an_id_under_which_tokens_and_cost_can_be_read() -
         client.send(post(CALL))
         second = await client.read_message()
         await until(lambda: harness.in_flight == 0)
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         found = [books.request(request_id(each.header(b"x-paceline-request-id"))) for each in (first, second)]
 
     assert found[0] is not None
@@ -83,7 +83,7 @@ async def test_waiting_requests_are_listed_with_their_reason_and_next_check() ->
         await connect(harness.port) as client,
         await connect(harness.port) as other,
     ):
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         slot = await limiter.acquire(SCOPE)
         client.send(post(CALL))
         await until(lambda: books.counts().waiting == 1)
@@ -115,7 +115,7 @@ async def test_a_wait_that_runs_out_is_a_refusal_with_its_reason() -> None:
         GatewayHarness(account(upstream.url), limiter=limiter, clock=clock) as harness,
         await connect(harness.port) as client,
     ):
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         await limiter.acquire(SCOPE)
         client.send(post(CALL, b"x-paceline-max-wait: 5"))
         await until(lambda: books.counts().waiting == 1)
@@ -142,7 +142,7 @@ async def test_refusals_of_the_provider_are_counted_also_when_they_are_waited_ou
         GatewayHarness(account(upstream.url), clock=clock) as harness,
         await connect(harness.port) as client,
     ):
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         client.send(post(CALL))
         await until(lambda: books.counts().waiting == 1)
         refused = books.counts()
@@ -170,10 +170,10 @@ async def test_a_stream_that_ends_early_is_counted_as_far_as_it_came(is_left: bo
     prices = price_list({MODEL: Price(input=1.0, output=10.0, cache_read=0.0)})
     async with (
         RawUpstream(begin) as upstream,
-        GatewayHarness(account(upstream.url), spending=Spending(prices)) as harness,
+        GatewayHarness(account(upstream.url), spend=SpendTotals(prices)) as harness,
         await connect(harness.port) as client,
     ):
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         client.send(post(CALL))
         head = await client.read_head()
         found = request_id(head.header(b"x-paceline-request-id"))
@@ -200,7 +200,7 @@ async def test_strangers_leave_no_trace_in_the_log() -> None:
     ):
         client.send(b"POST /gateway/work/v1/messages HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\n\r\n")
         got = await client.read_message()
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
 
         assert (got.status, request_id(got.header(b"x-paceline-request-id"))[:4]) == (401, "req-")
         assert books.requests(10) == GatewayRequests(running=[], waiting=[], recent=[])
@@ -215,7 +215,7 @@ async def test_a_call_that_takes_no_slot_costs_nothing() -> None:
     ):
         client.send(post(b"", path=b"/gateway/work/v1/models").replace(b"POST", b"GET", 1))
         got = await client.read_message()
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         (listed,) = books.requests(10).recent
 
     assert (got.status, listed.status, listed.scope, listed.tokens) == (200, 200, "anthropic/work", None)
@@ -230,7 +230,7 @@ async def test_a_client_that_sends_ten_thousand_characters_as_a_model_fills_no_m
     ):
         client.send(post(json.dumps({"model": "m" * 5000}).encode()))
         await client.read_message()
-        (listed,) = harness.gateway.accounting.requests(10).recent
+        (listed,) = harness.gateway.calls.requests(10).recent
 
     assert len(listed.model or "") == 100
 
@@ -244,7 +244,7 @@ async def test_retry_after_is_how_long_the_queue_takes_at_its_speed() -> None:
         await connect(harness.port) as client,
         await connect(harness.port) as first,
     ):
-        books = harness.gateway.accounting
+        books = harness.gateway.calls
         for _ in range(5):
             client.send(post(CALL))
             assert (await client.read_message()).status == 200

@@ -89,7 +89,7 @@ class _Sum:
         )
 
 
-class Spending:
+class SpendTotals:
     """The sums of one gateway. Without a store, they live as long as the process."""
 
     def __init__(self, prices: PriceList) -> None:

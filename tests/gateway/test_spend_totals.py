@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from paceline.core.values.tokens import Tokens
 from paceline.errors import StoreUnreachable
 from paceline.gateway.request_log import CallRecord
-from paceline.gateway.spending import MOST_MODELS, OTHER_MODEL, Spending, day_of
+from paceline.gateway.spend_totals import MOST_MODELS, OTHER_MODEL, SpendTotals, day_of
 from paceline.settings.prices import Price, price_list
 from paceline.store import Cost, MemoryStore, SpendRow
 
@@ -27,58 +27,58 @@ def row(**fields: object) -> SpendRow:
 
 
 def test_a_request_costs_what_its_tokens_cost() -> None:
-    spending = Spending(PRICES)
+    spend = SpendTotals(PRICES)
     billed, imputed, unpriced = record(), record(), record("nobody-knows")
     imputed.is_billed = False
 
-    spending.add(billed, NOON)
-    spending.add(imputed, NOON)
-    spending.add(unpriced, NOON)
+    spend.add(billed, NOON)
+    spend.add(imputed, NOON)
+    spend.add(unpriced, NOON)
 
-    assert [spending.cost_of(each) for each in (billed, imputed, unpriced)] == [
+    assert [spend.cost_of(each) for each in (billed, imputed, unpriced)] == [
         Cost(billed=DOLLARS),
         Cost(imputed=DOLLARS),
         Cost(),
     ]
-    assert spending.unsaved() == [
+    assert spend.unsaved() == [
         row(requests=2, tokens=TOKENS.plus(TOKENS), billed=DOLLARS, imputed=DOLLARS),
         row(model="nobody-knows", unpriced=1),
     ]
-    assert spending.spent_by("team", TODAY) == 2 * DOLLARS
-    assert (spending.spent_by("other", TODAY), spending.spent_by("team", TOMORROW)) == (0.0, 0.0)
+    assert spend.spent_by("team", TODAY) == 2 * DOLLARS
+    assert (spend.spent_by("other", TODAY), spend.spent_by("team", TOMORROW)) == (0.0, 0.0)
 
 
 def test_a_day_ends_at_midnight_utc() -> None:
-    spending = Spending(PRICES)
+    spend = SpendTotals(PRICES)
     midnight = NOON + 43_200
 
-    spending.add(record(), midnight - 0.001)
-    spending.add(record(), midnight)
+    spend.add(record(), midnight - 0.001)
+    spend.add(record(), midnight)
 
-    assert spending.unsaved() == [row(billed=DOLLARS), row(day=TOMORROW, billed=DOLLARS)]
+    assert spend.unsaved() == [row(billed=DOLLARS), row(day=TOMORROW, billed=DOLLARS)]
     assert (day_of(midnight - 1.0), day_of(midnight)) == (TODAY, TOMORROW)
-    assert [spending.spent_by("team", day) for day in (TODAY, TOMORROW)] == [2 * DOLLARS, DOLLARS]
-    assert spending.today(midnight).requests == 1
+    assert [spend.spent_by("team", day) for day in (TODAY, TOMORROW)] == [2 * DOLLARS, DOLLARS]
+    assert spend.today(midnight).requests == 1
 
 
 def test_sums_are_stored_now_and_then_and_once() -> None:
-    spending, store = Spending(PRICES), MemoryStore()
-    spending.use_store(store, NOON)
+    spend, store = SpendTotals(PRICES), MemoryStore()
+    spend.use_store(store, NOON)
     stored = []
     for second in (0.0, 1.0, 4.9, 5.0, 6.0):
-        spending.add(record(), NOON)
-        spending.save_if_due(100.0 + second)
+        spend.add(record(), NOON)
+        spend.save_if_due(100.0 + second)
         stored.append(sum(each.requests for each in store.spend()))
 
-    spending.save()
+    spend.save()
 
     assert stored == [1, 1, 1, 4, 4]
-    assert (sum(each.requests for each in store.spend()), spending.unsaved()) == (5, [])
-    assert spending.spent_by("team", TODAY) == 5 * DOLLARS
+    assert (sum(each.requests for each in store.spend()), spend.unsaved()) == (5, [])
+    assert spend.spent_by("team", TODAY) == 5 * DOLLARS
 
 
 def test_a_restarted_gateway_knows_what_was_spent_before() -> None:
-    before, after, store = Spending(PRICES), Spending(PRICES), MemoryStore()
+    before, after, store = SpendTotals(PRICES), SpendTotals(PRICES), MemoryStore()
     before.use_store(store, NOON)
     before.add(record(), NOON)
     before.save()
@@ -101,26 +101,26 @@ class _Unreachable(MemoryStore):
 
 
 def test_what_cannot_be_stored_now_is_stored_later() -> None:
-    spending, store = Spending(PRICES), _Unreachable()
-    spending.use_store(store, NOON)
-    spending.add(record(), NOON)
+    spend, store = SpendTotals(PRICES), _Unreachable()
+    spend.use_store(store, NOON)
+    spend.add(record(), NOON)
 
-    spending.save_if_due(100.0)
+    spend.save_if_due(100.0)
     store.is_reachable = True
-    spending.save_if_due(129.0)
+    spend.save_if_due(129.0)
     assert store.spend() == []
-    spending.save_if_due(130.0)
+    spend.save_if_due(130.0)
 
-    assert (store.spend(), spending.unsaved()) == ([row(billed=DOLLARS)], [])
+    assert (store.spend(), spend.unsaved()) == ([row(billed=DOLLARS)], [])
 
 
 def test_ten_thousand_model_names_make_a_bounded_number_of_rows() -> None:
-    spending = Spending(PRICES)
+    spend = SpendTotals(PRICES)
     for number in range(10_000):
-        spending.add(record(f"model-{number}", tokens=Tokens(input=1)), NOON)
-    spending.add(record("m"), NOON)
+        spend.add(record(f"model-{number}", tokens=Tokens(input=1)), NOON)
+    spend.add(record("m"), NOON)
 
-    rows = spending.unsaved()
+    rows = spend.unsaved()
 
     assert (len(rows), sum(each.requests for each in rows)) == (MOST_MODELS + 1, 10_001)
     (other,) = [each for each in rows if each.model == OTHER_MODEL]
