@@ -22,7 +22,7 @@ from paceline.engine.external_slots.leases import Leases
 from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
 from paceline.engine.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
 from paceline.engine.journal import EngineJournal
-from paceline.engine.landing_plan import LandingPlan
+from paceline.engine.landings import Landings
 from paceline.engine.launcher import Launcher
 from paceline.engine.local_machine import LocalMachine
 from paceline.engine.output_retention import OutputRetention
@@ -88,7 +88,7 @@ class Cycle:
         )
         self._relocation = Relocation(store, self.journal)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
-        self._landing = LandingPlan(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
+        self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)

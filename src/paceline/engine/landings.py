@@ -124,7 +124,7 @@ class WindowMeter:
         return max(0.0, 1.0 - reserve - ratio) / cost
 
 
-class LandingPlan:
+class Landings:
     """Watches the windows of live sessions, holds back starts, and asks sessions to end at their turns."""
 
     def __init__(

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
-from paceline.engine.landing_plan import LANDING, LandingPlan, WindowMeter, plan_landing
+from paceline.engine.landings import LANDING, LandingPlan, WindowMeter, plan_landing
 from paceline.engine.session_outlook import Amount, Outlook
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import done, init, rejected, warned
