@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from tests.views.fleets import NOW
 
-from paceline.core import Deferred
+from paceline.core import Deferred, Governor, GovernorSettings
 from paceline.core.unit_lifecycle import Counters, UnitState
+from paceline.core.values.status import LearntLimit
 from paceline.store import Campaign, MemoryStore, Unit, UnitSpec
 from paceline.views.why import Why, explain_unit, stored_waits, wait_rows
 
@@ -129,3 +130,15 @@ def test_a_unit_whose_work_is_checked_says_so_and_waits_while_its_campaign_is_pa
     assert checking.detail == "its agent has ended well, and its work is being checked"
     assert waiting.detail == "the campaign docs paused itself: the check cannot do its work"
     assert working.detail == "its session runs on this machine"
+
+
+def test_a_unit_that_waits_for_a_learnt_limit_is_told_what_was_learnt() -> None:
+    governor = Governor(GovernorSettings(limits={"sessions": 4}), now=NOW)
+    (status,) = [each for each in governor.statuses(now=NOW) if each.scope == "sessions"]
+    learnt = LearntLimit(3, 4, 4, NOW - 60.0, 4, NOW + 600.0, "nothing was refused since")
+    reduced = msgspec.structs.replace(status, learnt=learnt)
+
+    first, second = explain_unit(UNIT, CAMPAIGN, WAITS, leaderless=None, statuses=[reduced])
+
+    assert (first.reason, first.learnt) == ("window_closed", None)
+    assert (second.reason, second.learnt) == ("limit", learnt)

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
-from paceline.core.values.status import PaceStatus, RateStatus
+from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
 from paceline.store.interface import CampaignState, OnDenied, OnLongPark, Permissions
@@ -115,6 +115,7 @@ class ConcurrencyRow(ResponseSchema, frozen=True, kw_only=True, omit_defaults=Tr
     paced_until: float | UnsetType = UNSET
     pace: PaceStatus | UnsetType = UNSET
     rates: tuple[RateStatus, ...] | UnsetType = UNSET
+    learnt: LearntLimit | UnsetType = UNSET
 
 
 class ScopeRate(ResponseSchema, frozen=True, kw_only=True):

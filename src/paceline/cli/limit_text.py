@@ -5,7 +5,7 @@ import msgspec
 from paceline.cli.time_text import relative
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import ScopePattern
-from paceline.core.values.status import PaceStatus, RateStatus
+from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus
 from paceline.settings import Settings
 from paceline.views.capacity import ScopeCapacity
 
@@ -37,6 +37,7 @@ class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     paced_until: float | None = None
     pace: PaceStatus | None = None
     rates: tuple[RateStatus, ...] = ()
+    learnt: LearntLimit | None = None
 
 
 def limit_line(row: ScopeCapacity, settings: Settings, now: float) -> LimitLine:
@@ -61,6 +62,7 @@ def limit_line(row: ScopeCapacity, settings: Settings, now: float) -> LimitLine:
         paced_until=row.paced_until,
         pace=row.pace,
         rates=row.rates,
+        learnt=row.learnt,
     )
 
 
@@ -96,8 +98,8 @@ def condition_text(row: ScopeCapacity, now: float) -> str:
             parts.append(f"{window.name} window about {window.estimated_ratio:.0%} used")
     if row.cooling:
         parts.append(f"{row.cooling} released {'slot' if row.cooling == 1 else 'slots'} still cooling down")
-    if row.auto_reduced:
-        parts.append(f"reduced from {row.auto_reduced_from} to {row.adaptive} after a 429")
+    if row.learnt is not None:
+        parts.append(learnt_text(row.learnt, now))
     return "; ".join(parts)
 
 
@@ -106,6 +108,18 @@ def rate_text(rate: RateStatus) -> str:
     span = "" if rate.seconds is None else "/min" if round(rate.seconds) == 60 else f" in {rate.seconds:.3g} s"
     source = "" if rate.source == "set" else f" ({rate.reason})"
     return f"{rate.used:,.0f} of {rate.limit:,.0f} {rate.kind}{span}{source}"
+
+
+def learnt_text(learnt: LearntLimit, now: float) -> str:
+    """Return what refusals taught about a limit, in one sentence: what is held, why, and when more is tried."""
+    of = "" if learnt.of is None else f" of {learnt.of}"
+    refused = "after a 429"
+    if learnt.refused_level is not None and learnt.refused_at is not None:
+        refused = f"refused at {learnt.refused_level} {relative(learnt.refused_at - now)}"
+    if learnt.next_try_at is None:
+        return f"held {learnt.held}{of}: {refused}; {learnt.reason}"
+    when = f"tried {relative(learnt.next_try_at - now)}" if learnt.next_try_at > now else "tried next"
+    return f"held {learnt.held}{of}: {refused}; {learnt.next_level} is {when} because {learnt.reason}"
 
 
 def limit_text(limit: int | None) -> str:

@@ -138,7 +138,15 @@ class Home:
         """Return what the unit waits for: one answer, or one for each account that it could run on."""
         leaderless = None if self.engine_leader() is not None else str(self.path)
         host = started_elsewhere(self.store, unit.attempt_id or "")
-        return explain_unit(unit, campaign, stored_waits(self.store), leaderless=leaderless, host=host)
+        now = time.time()
+        return explain_unit(
+            unit,
+            campaign,
+            stored_waits(self.store),
+            leaderless=leaderless,
+            host=host,
+            statuses=self.offline_state(now).governor.statuses(now=now),
+        )
 
     def last_event_id(self) -> int:
         return self.store.append_events([])

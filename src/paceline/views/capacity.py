@@ -8,7 +8,7 @@ import msgspec
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
 from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, is_provider_scope, path_scopes
-from paceline.core.values.status import SET_REASON, PaceStatus, RateStatus
+from paceline.core.values.status import SET_REASON, LearntLimit, PaceStatus, RateStatus
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
@@ -63,6 +63,7 @@ class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
     paced_until: float | None = None
     pace: PaceStatus | None = None
     rates: tuple[RateStatus, ...] = ()
+    learnt: LearntLimit | None = None
 
 
 def capacity_rows(fleet: FleetState, backlog: Mapping[str, int] | None = None) -> list[ScopeCapacity]:
@@ -119,6 +120,7 @@ def _row(fleet: FleetState, scope: str, *, is_planned: bool) -> ScopeCapacity:
         paced_until=status.paced_until,
         pace=status.pace,
         rates=status.rates,
+        learnt=status.learnt,
     )
 
 

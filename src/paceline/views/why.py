@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import login_text, split_login
-from paceline.core import Deferred
+from paceline.core import Deferred, ScopeStatus
+from paceline.core.values.status import LearntLimit
 from paceline.core.values.verdicts import Reason
 from paceline.engine.journal import WHY_STATE
 from paceline.engine.parking_loss import LARGE_CONTEXT_TOKENS
@@ -22,7 +23,10 @@ ACCOUNT_REASONS = ("held", "window_closed", "reserve")
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """What a unit waits for. `reason` is a code for programs, `detail` a sentence, `hint` what a person can do."""
+    """What a unit waits for. `reason` is a code for programs, `detail` a sentence, `hint` what a person can do.
+
+    `learnt` is what refusals taught about the limit that it waits for.
+    """
 
     unit: str
     state: UnitPhase
@@ -32,6 +36,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None
     until: float | None
     hint: str | None
+    learnt: LearntLimit | None = None
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +83,29 @@ def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> l
 
 
 def explain_unit(
-    unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None, host: str | None = None
+    unit: Unit,
+    campaign: Campaign,
+    waits: Mapping[str, Deferred],
+    *,
+    leaderless: str | None,
+    host: str | None = None,
+    statuses: Iterable[ScopeStatus] = (),
 ) -> list[Why]:
     """Return one answer, or one for each account that a waiting unit could run on.
 
     `waits` are those of the engine; `leaderless` names the home if no engine leads it. `host` is the machine on which
-    the unit was started, if that is not the one of the leader.
+    the unit was started, if that is not the one of the leader. `statuses` have what was learnt about the limits.
     """
+    learnt = {each.scope: each.learnt for each in statuses}
+    return [
+        msgspec.structs.replace(why, learnt=learnt.get(why.scope or "")) if why.reason == "limit" else why
+        for why in _explain(unit, campaign, waits, leaderless=leaderless, host=host)
+    ]
+
+
+def _explain(
+    unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None, host: str | None
+) -> list[Why]:
     match unit.state:
         case "running" if campaign.state != "paused" or unit.phase not in STAGES:
             return [_running(unit, leaderless, host)]

@@ -137,6 +137,16 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
 
     assert reduced.pop("pausedUntil") == pytest.approx(daemon.context.now * 1000 + 30_000, abs=5000)
     assert reduced.pop("paused_since") == pytest.approx(daemon.context.now, abs=5)
+    learnt = reduced.pop("learnt")
+    assert learnt.pop("refused_at") == pytest.approx(daemon.context.now, abs=5)
+    assert learnt.pop("next_try_at") == pytest.approx(daemon.context.now + 1800, abs=5)
+    assert learnt == {
+        "held": 3,
+        "of": 4,
+        "refused_level": 4,
+        "next_level": 4,
+        "reason": "nothing was refused since",
+    }
     assert reduced == {
         "providerId": "umans",
         "limit": 2,

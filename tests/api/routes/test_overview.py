@@ -196,6 +196,7 @@ async def test_the_overview_is_of_one_moment_and_agrees_with_the_rest(daemon: Da
         "paused_reason": None,
         "paused_since": None,
         "rates": [],
+        "learnt": None,
     }
 
 

@@ -2,7 +2,7 @@
 
 import { actionButton, el, icon, partsOf, setAttribute, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
-import { count, countdown, NOTHING, now, plural } from "./format.js";
+import { clockTime, count, countdown, NOTHING, now, plural } from "./format.js";
 import { announce, confirmAction, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
 import { byLength, windowRow } from "./quota_windows.js";
@@ -283,9 +283,19 @@ function paceText({ interval, reason }) {
 }
 
 /** Describe the learnt limit, which Restore discards. */
-function learntText({ auto_reduced_from: from, adaptive, platform }) {
-  if (adaptive !== null) return `auto-reduced from ${count(from)} to ${count(adaptive)} after a 429`;
+function learntText({ auto_reduced_from: from, adaptive, platform, learnt }) {
+  if (adaptive !== null)
+    return `auto-reduced from ${count(from)} to ${count(adaptive)} after a 429${nextTryText(learnt)}`;
   return platform === null ? "" : `the provider’s own limit is ${count(platform)}`;
+}
+
+/** Describe which level was refused last, and when the next one is tried. */
+function nextTryText(learnt) {
+  if (!learnt || learnt.refused_at === null) return "";
+  const refused = `: refused at ${count(learnt.refused_level)} at ${clockTime(learnt.refused_at)}`;
+  if (learnt.next_try_at === null) return `${refused}; ${learnt.reason}`;
+  const when = learnt.next_try_at > now() ? `at ${clockTime(learnt.next_try_at)}` : "next";
+  return `${refused}; ${count(learnt.next_level)} is tried ${when} because ${learnt.reason}`;
 }
 
 /** Draw one dot per place (taken, in cooldown, free), or a bar if there are too many. */

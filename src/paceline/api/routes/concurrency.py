@@ -194,6 +194,7 @@ def _row(status: ScopeStatus) -> ConcurrencyRow:
         paced_until=UNSET if status.paced_until is None else status.paced_until,
         pace=UNSET if status.pace is None else status.pace,
         rates=status.rates or UNSET,
+        learnt=UNSET if status.learnt is None else status.learnt,
     )
 
 

@@ -118,7 +118,8 @@ def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
     campaign = find_campaign(context.store, unit.campaign)
     host = started_elsewhere(context.store, unit.attempt_id or "")
     waits = context.engine.wait_reasons()
-    first, *others = explain_unit(unit, campaign, waits, leaderless=context.leaderless, host=host)
+    statuses = context.engine.limiter.statuses()
+    first, *others = explain_unit(unit, campaign, waits, leaderless=context.leaderless, host=host, statuses=statuses)
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli.call_text import tokens_text
+from paceline.cli.limit_text import learnt_text
 from paceline.cli.live_state import asking
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
@@ -73,7 +74,9 @@ def _print_call(call: GatewayRequest, home: Home) -> None:
 def _print_why(why: Why, home: Home) -> None:
     console, now = out(), time.time()
     console.print(Text.assemble((f"{why.unit} is {why.state}: ", "bold"), one_line(why.detail, 400)))
-    for label, value in (("scope", why.scope), ("since", why.since), ("until", why.until), ("to do", why.hint)):
+    learnt = None if why.learnt is None else learnt_text(why.learnt, now)
+    facts = (("scope", why.scope), ("limit", learnt), ("since", why.since), ("until", why.until), ("to do", why.hint))
+    for label, value in facts:
         if value is not None:
             shown = moment(value, now, home.zone) if isinstance(value, float) else value
             console.print(Text.assemble((f"  {label:<7}", "dim"), one_line(shown, 300)))

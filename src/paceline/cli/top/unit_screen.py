@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
 from paceline.cli import event_text
+from paceline.cli.limit_text import learnt_text
 from paceline.cli.output import STATE_STYLES, one_line, printable
 from paceline.cli.top.detail import UnitInspection
 from paceline.cli.top.row_text import clock, countdown, plain
@@ -158,7 +159,9 @@ class UnitScreen(ModalScreen[None]):
         now = self._now()
         since = None if why.since is None else f"{clock(why.since, now, self._zone)}, {countdown(now - why.since)} ago"
         until = None if why.until is None else f"{clock(why.until, now, self._zone)}, in {countdown(why.until - now)}"
-        for name, value in (("where", why.scope), ("since", since), ("until", until), ("to do", why.hint)):
+        learnt = None if why.learnt is None else learnt_text(why.learnt, now)
+        facts = (("where", why.scope), ("limit", learnt), ("since", since), ("until", until), ("to do", why.hint))
+        for name, value in facts:
             if value is not None:
                 _fact(text, name, value)
 

@@ -10,7 +10,7 @@ from paceline.core.gates.quota_window import Window
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.usage_meter import Use
-from paceline.core.values.status import ScopeStatus, WindowStatus
+from paceline.core.values.status import LearntLimit, ScopeStatus, WindowStatus
 
 
 def scope_status(scope: Scope, now: float) -> ScopeStatus:
@@ -47,6 +47,32 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         paced_until=paced_until(scope, now),
         pace=pace_status(scope, now),
         rates=rate_statuses(scope, now),
+        learnt=_learnt_limit(scope),
+    )
+
+
+def _learnt_limit(scope: Scope) -> LearntLimit | None:
+    """Return what refusals taught about the limit, and when more is tried."""
+    adaptive = scope.adaptive
+    if adaptive is None or adaptive.limit is None:
+        return None
+    held, next_level, next_try_at = adaptive.limit, None, None
+    if scope.mode != "adaptive":
+        reason = "it stays until it is restored"
+    elif adaptive.is_trying:
+        held, next_level = adaptive.worked_at or adaptive.limit, adaptive.limit
+        reason = f"{next_level} is being tried"
+    else:
+        next_level, next_try_at = adaptive.next_level(), adaptive.next_try_at()
+        reason = "nothing was refused since"
+    return LearntLimit(
+        held=held,
+        of=scope.configured,
+        refused_level=adaptive.refused_level,
+        refused_at=adaptive.refused_at,
+        next_level=next_level,
+        next_try_at=next_try_at,
+        reason=reason,
     )
 
 

@@ -55,12 +55,14 @@ class AdaptiveLimit(RelativeTimes):
     higher level is tried.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("climb_at", "retry_at")
+    relative_times: ClassVar[tuple[str, ...]] = ("climb_at", "retry_at", "refused_at")
 
     limit: int | None = None
     reduced_from: int | None = None
     worked_at: int | None = None
     failed_at: int | None = None
+    refused_level: int | None = None
+    refused_at: float | None = None
     patience: float = SHORTEST_PATIENCE_SECONDS
     stride: int = 1
     step: int = 1
@@ -100,6 +102,7 @@ class AdaptiveLimit(RelativeTimes):
             self.reduced_from = effective
         self.worked_at = max(1, level)
         self.failed_at = max(failed_at, self.worked_at + 1)
+        self.refused_level, self.refused_at = self.failed_at, now
         self.stride = 1
         self.success_since, self.lag.unblamed = False, None
         self.retry_at = now + self.patience
@@ -194,10 +197,7 @@ class AdaptiveLimit(RelativeTimes):
         if self.failed_at == held + 1 and self.retry_at is not None and now < self.retry_at:
             self.stride, self.climb_at = 1, self.retry_at
             return self._hold()
-        raised = held + min(self.stride, max(1, held // 2))
-        for level in (self.doubted_at, self.failed_at):
-            if level is not None and held < level <= raised:
-                raised = level if level == held + 1 else level - 1
+        raised = self.next_level()
         if ceiling is not None and raised >= ceiling:
             self.limit = self.reduced_from = self.climb_at = None
             self.is_trying = False
@@ -205,6 +205,21 @@ class AdaptiveLimit(RelativeTimes):
         self.limit, self.is_trying, self.ended_when_full = raised, True, 0
         self.climb_at = now + HOLD_SECONDS
         return raised
+
+    def next_level(self) -> int:
+        """Return the level that is tried next: one slot above what held, then two, four ..., past no failed one."""
+        held = self.worked_at or self.limit or 1
+        raised = held + min(self.stride, max(1, held // 2))
+        for level in (self.doubted_at, self.failed_at):
+            if level is not None and held < level <= raised:
+                raised = level if level == held + 1 else level - 1
+        return raised
+
+    def next_try_at(self) -> float | None:
+        """Return when the next level may be tried."""
+        if self.failed_at == self.next_level() and self.retry_at is not None and self.climb_at is not None:
+            return max(self.climb_at, self.retry_at)
+        return self.climb_at
 
     def is_unproven(self, proven: int, cap: int) -> bool:
         """Return whether the tried level was not reached yet.
@@ -224,6 +239,7 @@ class AdaptiveLimit(RelativeTimes):
     def clear(self) -> None:
         """Forget the reduction, not the incident it came from."""
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
+        self.refused_level = self.refused_at = None
         self.patience, self.stride, self.step = SHORTEST_PATIENCE_SECONDS, 1, 1
         self.is_trying = False
         self.lag.clear()

@@ -96,7 +96,8 @@ def adaptive_of(old: HeadroomV1 | None) -> AdaptiveLimit | None:
     """Return the adaptive limit with its release lag and incidents apart."""
     if old is None:
         return None
-    shared = {name: getattr(old, name) for name in AdaptiveLimit.__struct_fields__ if name not in ("lag", "incidents")}
+    known = set(old.__struct_fields__) - {"lag"}
+    shared = {name: getattr(old, name) for name in AdaptiveLimit.__struct_fields__ if name in known}
     return AdaptiveLimit(
         **shared,
         lag=ReleaseLag(old.lag, old.kept_free, old.unblamed, list(old.releases)),

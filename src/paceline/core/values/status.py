@@ -60,6 +60,21 @@ class PaceStatus(msgspec.Struct, frozen=True, gc=False):
     until: float | None
 
 
+class LearntLimit(msgspec.Struct, frozen=True, gc=False):
+    """What refusals taught about a limit: `held` places of `of` work. `refused_level` was refused last.
+
+    `next_level` is tried at `next_try_at`, not before. Null: it is being tried now, or only `restore` raises it.
+    """
+
+    held: int
+    of: int | None
+    refused_level: int | None
+    refused_at: float | None
+    next_level: int | None
+    next_try_at: float | None
+    reason: str
+
+
 class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     """The status of one scope. `limit` is the effective one: the smallest of `configured`, `platform`, `adaptive`."""
 
@@ -86,3 +101,4 @@ class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
     paced_until: float | None = None
     pace: PaceStatus | None = None
     rates: tuple[RateStatus, ...] = ()
+    learnt: LearntLimit | None = None

@@ -1,0 +1,34 @@
+"""What a person reads about a learnt limit."""
+
+import msgspec
+import pytest
+
+from paceline.cli.limit_text import learnt_text
+from paceline.core.values.status import LearntLimit
+
+NOW = 10_000.0
+LEARNT = LearntLimit(
+    held=18,
+    of=24,
+    refused_level=19,
+    refused_at=NOW - 1200.0,
+    next_level=19,
+    next_try_at=NOW + 600.0,
+    reason="nothing was refused since",
+)
+
+
+REFUSED = "refused at 19 20 min ago"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, f"held 18 of 24: {REFUSED}; 19 is tried in 10 min because nothing was refused since"),
+        ({"next_try_at": NOW - 1.0}, f"held 18 of 24: {REFUSED}; 19 is tried next because nothing was refused since"),
+        ({"next_try_at": None, "reason": "19 is being tried"}, f"held 18 of 24: {REFUSED}; 19 is being tried"),
+        ({"of": None, "refused_at": None, "next_try_at": None, "reason": "it stays"}, "held 18: after a 429; it stays"),
+    ],
+)
+def test_a_learnt_limit_is_one_sentence(changes: dict[str, object], text: str) -> None:
+    assert learnt_text(msgspec.structs.replace(LEARNT, **changes), NOW) == text
