@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Any
 
 import anthropic
@@ -13,7 +15,7 @@ from anthropic import AsyncAnthropic
 from google import genai
 from google.genai import types as genai_types
 from openai import AsyncOpenAI
-from tests.gateway.gateway_harness import KEY, GatewayHarness, account, run_loop, until
+from tests.gateway.gateway_harness import KEY, PATIENCE_SECONDS, GatewayHarness, account, run_loop, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
@@ -112,7 +114,7 @@ async def test_a_key_is_accepted_in_the_query() -> None:
 
 async def test_a_key_that_was_made_a_moment_ago_is_accepted_and_an_unknown_one_is_not() -> None:
     keys = Keys()
-    keys.known.find(TEAM.encode())
+    await keys.known.catch_up(0.5)
     unknown, _ = await asked(keys, post(key=b"x-api-key: " + TEAM.encode()))
     keys.add(ClientKey(name="team"))
     known, _ = await asked(keys, post(key=b"x-api-key: " + TEAM.encode()))
@@ -533,25 +535,91 @@ async def test_the_limit_of_a_key_makes_only_its_own_calls_wait() -> None:
             each.cancel()
 
 
-def test_a_revoked_key_is_still_known_by_name() -> None:
+async def test_a_revoked_key_is_still_known_by_name() -> None:
     keys = Keys(ClientKey(name="team"))
+    await keys.known.catch_up(0.5)
     assert keys.known.find(TEAM.encode()) == ClientKey(name="team")
     keys.revoke("team")
+    await keys.known.catch_up(0.5)
     found = keys.known.find(TEAM.encode())
     assert found == msgspec.structs.replace(ClientKey(name="team"), revoked_at=START)
     assert keys.known.find(b"sk-something") is None
 
 
-def test_a_store_that_answers_slowly_and_fails_is_not_asked_again_for_every_request() -> None:
+# -- a store that fails or hangs -------------------------------------------------------------------
+
+
+async def test_a_store_that_fails_is_not_asked_again_for_every_request() -> None:
     clock, asked_at = [0.0], list[float]()
 
-    def hang() -> list[HashedKey]:
+    def fail() -> list[HashedKey]:
         asked_at.append(clock[0])
-        clock[0] += 1.0
         raise StoreError("the store does not answer")
 
-    known = ClientKeys(hang, now=lambda: clock[0])
+    known = ClientKeys(fail, now=lambda: clock[0])
     for _ in range(10):
-        assert known.find(TEAM.encode()) is None
+        await known.catch_up(0.5)
+        clock[0] += 0.6
 
-    assert asked_at == [0.0]
+    assert asked_at == [0.0, pytest.approx(5.4)]
+
+
+class HangingKeys:
+    """Keys whose store stops answering when the test says so."""
+
+    def __init__(self, *keys: HashedKey) -> None:
+        self.keys = keys
+        self.hangs = False
+        self.asked = 0
+        self.wakes = threading.Event()
+
+    def read(self) -> Sequence[HashedKey]:
+        keys = self.keys
+        self.asked += 1
+        if self.hangs:
+            self.wakes.wait(PATIENCE_SECONDS)
+        return keys
+
+
+async def test_a_store_that_hangs_stops_neither_streams_nor_calls_with_known_keys() -> None:
+    clock = [0.0]
+    hanging = HangingKeys(HashedKey(ClientKey(name="team"), digest_of_key(TEAM.encode())))
+    known, seen = ClientKeys(hanging.read, now=lambda: clock[0]), list[Message]()
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(account(upstream.url), keys=known) as harness,
+        await connect(harness.port) as with_key,
+        await connect(harness.port) as with_token,
+        await connect(harness.port) as with_unknown_key,
+    ):
+        with_key.send(post(key=b"x-api-key: " + TEAM.encode()))
+        assert (await with_key.read_message()).status == 200
+        hanging.hangs, clock[0] = True, 60.0
+        with_key.send(post(key=b"x-api-key: " + TEAM.encode()))
+        await until(lambda: hanging.asked == 2)
+        with_token.send(post())
+        during = await with_token.read_message()
+        waits = len(seen)
+        after = await with_key.read_message()
+        with_unknown_key.send(post(key=b"x-api-key: pk-paceline-new"))
+        unknown = await with_unknown_key.read_message()
+        hanging.wakes.set()
+
+    assert (during.status, waits, after.status, hanging.asked) == (200, 2, 200, 2)
+    assert error_of(unknown) == (503, "this key is not known, and the keys cannot be read now; try again")
+    assert unknown.header(b"retry-after") == b"5"
+
+
+async def test_a_key_that_was_made_while_the_keys_were_being_read_is_found() -> None:
+    hanging = HangingKeys()
+    hanging.hangs = True
+    known = ClientKeys(hanging.read)
+    first = asyncio.create_task(known.catch_up(0.5))
+    await until(lambda: hanging.asked == 1)
+    hanging.keys = (HashedKey(ClientKey(name="team"), digest_of_key(TEAM.encode())),)
+    second = asyncio.create_task(known.catch_up(0.0))
+    await run_loop(5)
+    hanging.wakes.set()
+    await asyncio.gather(first, second)
+
+    assert known.find(TEAM.encode()) == ClientKey(name="team")

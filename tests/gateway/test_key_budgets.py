@@ -1,6 +1,7 @@
 """Budgets of keys: announced once at 80 % and at their end, and over in their next period."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,14 +9,23 @@ from tests.gateway.gateway_harness import GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 from tests.gateway.test_client_keys import TEAM, Keys
 
+from paceline.core.values.tokens import Tokens
+from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
+from paceline.errors import StoreError
 from paceline.events import Event
+from paceline.gateway import SpendTotals
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.key_budgets import KeyBudgets, next_period
-from paceline.store import ClientKey, KeyBudget, SpendRow
+from paceline.gateway.request_log import CallRecord
+from paceline.settings import Settings
+from paceline.settings.prices import Price, price_list
+from paceline.store import ClientKey, KeyBudget, MemoryStore, SpendRow
+from paceline.store.client_keys import BudgetPeriod
 from paceline.testing import VirtualClock
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
+SETTINGS = Settings(home=Path("home"), store_url="sqlite://")
 
 
 class Spent:
@@ -51,15 +61,114 @@ async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_e
     ]
 
 
-def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:
+async def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:
     budgets = KeyBudgets(Spent(d2027_01_14=3.0), VirtualClock(START))
     old = SpendRow(day="2026-10-01", key="team", account="work", model="m", requests=1, billed=6.0)
     new = SpendRow(day="2027-01-14", key="team", account="work", model="m", requests=1, billed=3.0)
     budgets.read_spend = lambda *, since, key=None: [old, new]
     key = ClientKey(name="team", budget=KeyBudget(9.0, "total"), created_at=START - 120 * DAY)
 
+    await budgets.catch_up(key)
     with pytest.raises(GatewayError, match=r"\$9, is reached \(\$9.00 spent\); ask for a key with another budget"):
         budgets.check(key)
+
+
+def paid(clock: VirtualClock, spending: SpendTotals, dollars: float, key: str = "team") -> None:
+    """Count a call that costs so much: its model costs a dollar for a million tokens."""
+    tokens = Tokens(input=round(dollars * 1_000_000))
+    spending.add(CallRecord(id="r", began_at=0.0, key=key, account="work", model="m", tokens=tokens), clock.now())
+
+
+def real_budgets(clock: VirtualClock, store: MemoryStore) -> tuple[SpendTotals, KeyBudgets]:
+    spending = SpendTotals(price_list({"m": Price(input=1.0, output=1.0)}))
+    spending.use_store(store, clock.now())
+    budgets = KeyBudgets(spending, clock)
+    budgets.read_spend = store.spend
+    return spending, budgets
+
+
+async def test_a_total_budget_counts_every_day_of_a_quarter() -> None:
+    clock, store = VirtualClock(START), MemoryStore()
+    spending, budgets = real_budgets(clock, store)
+    key = ClientKey(name="team", budget=KeyBudget(1000.0, "total"), created_at=START)
+    seen = []
+
+    for _ in range(90):
+        await budgets.catch_up(key)
+        paid(clock, spending, 10.0)
+        seen.append(budgets.spent(key))
+        spending.save()
+        await clock.advance(DAY)
+
+    assert seen == pytest.approx([10.0 * (days + 1) for days in range(90)])
+
+
+async def test_a_store_that_fails_keeps_a_total_budget_as_it_was_known_and_cuts_nobody_off() -> None:
+    clock, store = VirtualClock(START), MemoryStore()
+    spending, budgets = real_budgets(clock, store)
+    key = ClientKey(name="team", budget=KeyBudget(1000.0, "total"), created_at=START)
+    for _ in range(40):
+        await budgets.catch_up(key)
+        paid(clock, spending, 10.0)
+        spending.save()
+        await clock.advance(DAY)
+    asked = []
+
+    def fail(*, since: str, key: str | None = None) -> list[SpendRow]:
+        asked.append(clock.now())
+        raise StoreError("the store does not answer")
+
+    budgets.read_spend = fail
+    for _ in range(5):
+        await budgets.catch_up(key)
+        budgets.check(key)
+
+    assert budgets.spent(key) == pytest.approx(400.0)
+    assert len(asked) == 1
+
+
+async def test_a_call_whose_older_spending_cannot_be_read_is_answered() -> None:
+    seen: list[Message] = []
+    keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total"), created_at=1.0))
+
+    def fail(*, since: str, key: str | None = None) -> list[SpendRow]:
+        raise StoreError("the store does not answer")
+
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(account(upstream.url, "gpt", "openai"), keys=keys.known) as harness,
+        await connect(harness.port) as client,
+    ):
+        harness.gateway.budgets.read_spend = fail
+        client.send(post(b'{"model": "gpt-5"}', key=TEAM_KEY, path=RESPONSES))
+        got = await client.read_message()
+
+    assert (got.status, len(seen)) == (200, 1)
+
+
+@pytest.mark.parametrize("period", ["day", "month", "total"])
+async def test_a_key_with_the_name_of_a_revoked_one_begins_with_a_whole_budget(period: BudgetPeriod) -> None:
+    clock, store = VirtualClock(START), MemoryStore()
+    spending, budgets = real_budgets(clock, store)
+    wanted = KeyRequest(name="team", budget="$5" if period == "total" else f"$5/{period}")
+    first = create_key(store, SETTINGS, wanted, now=clock.now()).record
+    paid(clock, spending, 4.0)
+    spending.save()
+    paid(clock, spending, 2.0)
+    with pytest.raises(GatewayError, match="is reached"):
+        budgets.check(first)
+    revoke_key(store, "team", now=clock.now())
+
+    second = create_key(store, SETTINGS, wanted, now=clock.now() + 1.0, unsaved=spending.unsaved()).record
+    budgets.check(second)
+    fresh = budgets.spent(second)
+    paid(clock, spending, 4.5)
+
+    assert fresh == 0.0
+    assert budgets.spent(second) == pytest.approx(4.5)
+    await clock.advance(DAY)
+    paid(clock, spending, 1.0)
+    assert budgets.spent(second) == pytest.approx(1.0 if period == "day" else 5.5)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from paceline.cli.host_care import HostCare
 from paceline.cli.host_ways import LeaderWays
 from paceline.cli.output import print_line
 from paceline.cli.stop_signals import on_stop_signals
-from paceline.cli.wiring import Home
+from paceline.cli.wiring import Home, open_store
 from paceline.client.daemon_calls import URL_FILE
 from paceline.clock import SystemClock
 from paceline.detect import compile_patterns
@@ -37,7 +37,7 @@ from paceline.engine.engine import Engine
 from paceline.engine.garbage import collect_seldom
 from paceline.errors import PacelineError
 from paceline.events import Event
-from paceline.gateway import ClientKeys, Gateway, RequestAccess, SpendTotals, make_server_protocol
+from paceline.gateway import BackgroundStore, ClientKeys, Gateway, RequestAccess, SpendTotals, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import price_list
 from paceline.store import Store
@@ -69,7 +69,8 @@ class DaemonServer:
         self.stopping = asyncio.Event()
         """Set by the first stop signal."""
         self._hurry = asyncio.Event()
-        self._gateway = _gateway(home, tokens, listener)
+        self._background = BackgroundStore(lambda: open_store(home.settings))
+        self._gateway = _gateway(home, self._background, tokens, listener)
         self._term: tuple[Engine, ApiContext] | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -89,6 +90,7 @@ class DaemonServer:
                         await _finish_calls(gateway, self._hurry, self.home.settings.api.drain)
                 finally:
                     gateway.close()
+                    self._background.close()
 
     def begin_term(self, engine: Engine) -> None:
         """Start the engine, and serve its API and its slots from now on."""
@@ -152,7 +154,7 @@ class DaemonServer:
         engine.stop()
 
 
-def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
+def _gateway(home: Home, background: BackgroundStore, tokens: AccessTokens, listener: Listener) -> Gateway:
     """Return the gateway. It listens on the same port, in front of the application, and uses the limits of engines."""
     host, port = listener.host, listener.port
     own = [f"{name}:{port}" for name in (host, "127.0.0.1", "localhost", "[::1]")]
@@ -167,11 +169,11 @@ def _gateway(home: Home, tokens: AccessTokens, listener: Listener) -> Gateway:
         is_token=tokens.has_full_rights,
         is_session_key=tokens.is_session_key,
     )
-    access.keys = ClientKeys(home.store.client_keys)
+    access.keys = ClientKeys(background.client_keys)
     access.use_pools(home.settings.key_pools)
     spend = SpendTotals(price_list(home.settings.prices))
     gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spend=spend)
-    gateway.budgets.read_spend = home.store.spend
+    gateway.budgets.read_spend = background.spend
     gateway.budgets.emit = lambda event: _keep_event(home.store, event)
     return gateway
 

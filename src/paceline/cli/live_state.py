@@ -7,7 +7,7 @@ import contextlib
 import http.client
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -17,7 +17,7 @@ from paceline.client.daemon_calls import LOOPBACK, URL_FILE, trusted_authorities
 from paceline.core import ScopeStatus
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
-from paceline.views.gateway_calls import GatewayActivity, GatewayCounts
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend
 
 ANSWER_SECONDS = 2.0
 """How long a daemon may take to answer. One that is alive takes milliseconds, and a person waits."""
@@ -118,3 +118,11 @@ def _address(home: Home, leader: Leader) -> str | None:
         with contextlib.suppress(OSError):
             url = (home.path / URL_FILE).read_text().strip() or None
     return url
+
+
+def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend | None:
+    """Return what the daemon answers: it also knows the calls of the last seconds."""
+    asked = {"by": by, "since": first} | ({} if key is None else {"key": key})
+    with asking(home) as ask:
+        answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
+    return None if answer is None else answer.decoded(GatewaySpend)

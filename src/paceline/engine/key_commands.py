@@ -8,6 +8,7 @@ Never here: who presents a key (`paceline.gateway.client_keys`).
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
@@ -22,7 +23,7 @@ from paceline.engine.authorship import signature
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.settings import Settings
-from paceline.store import ClientKey, HashedKey, KeyBudget, Store
+from paceline.store import ClientKey, HashedKey, KeyBudget, SpendRow, Store
 from paceline.store.client_keys import BudgetPeriod
 
 KEY_PREFIX: Final = "pk-paceline-"
@@ -60,9 +61,19 @@ class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: float) -> CreatedKey:
-    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken."""
+def create_key(
+    store: Store, settings: Settings, request: KeyRequest, *, now: float, unsaved: Iterable[SpendRow] = ()
+) -> CreatedKey:
+    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken.
+
+    `unsaved` is what calls have cost that is not stored yet. What an earlier key of the name has spent on this day
+    does not count towards the budget of the new one.
+    """
     record = checked_key(settings, request, now=now)
+    today = time.strftime("%Y-%m-%d", time.gmtime(now))
+    rows = (*store.spend(since=today, key=record.name), *unsaved)
+    spent_before = sum(row.dollars for row in rows if (row.key, row.day) == (record.name, today))
+    record = msgspec.structs.replace(record, spent_before=spent_before)
     text = KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     fields = {**key_fields(record), **signature()}
     with store.together():

@@ -3,6 +3,8 @@
     server_protocol   one port for the API and the gateway
     request_access    authentication, and the request as it is forwarded
     client_keys       keys of clients, and what each may use
+    client_checks     what is asked of the store for a request with such a key
+    background_store  reading a store in threads
     key_rules         what a key allows in the body of a call
     key_budgets       what a key may spend
     routes            the account and the upstream address of a path
@@ -27,10 +29,19 @@
 Bodies and streams pass byte for byte, as they come, in both directions. Nothing is read faster than it is forwarded.
 """
 
+from paceline.gateway.background_store import BackgroundStore
 from paceline.gateway.client_keys import ClientKeys
 from paceline.gateway.request_access import RequestAccess
 from paceline.gateway.server_protocol import make_server_protocol
 from paceline.gateway.service import Gateway, Timeouts
 from paceline.gateway.spend_totals import SpendTotals
 
-__all__ = ["ClientKeys", "Gateway", "RequestAccess", "SpendTotals", "Timeouts", "make_server_protocol"]
+__all__ = [
+    "BackgroundStore",
+    "ClientKeys",
+    "Gateway",
+    "RequestAccess",
+    "SpendTotals",
+    "Timeouts",
+    "make_server_protocol",
+]

@@ -4,7 +4,9 @@ Here: the keys of the store, read again while the daemon runs, and the rules of 
 bodies (`key_rules.py`), what it has spent (`key_budgets.py`), and how keys are made (`paceline.engine.key_commands`).
 """
 
+import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -13,6 +15,7 @@ from typing import Final
 
 from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError
+from paceline.gateway.background_store import LONGEST_READ_SECONDS, in_thread
 from paceline.gateway.errors import GatewayError
 from paceline.limiter.slot import SlotGroup
 from paceline.store import ClientKey, HashedKey
@@ -24,7 +27,7 @@ READ_AGAIN_SECONDS = 0.5
 MISS_SECONDS = 0.05
 """Between two readings because of unknown keys: a new key works at once, and a wrong one costs few readings."""
 OUTAGE_SECONDS = 5.0
-"""Until the next reading after one that failed. A reading holds up all requests, and it may end with a time-out."""
+"""How long requests do not wait for a store that failed or hung: they use the keys as they were read last."""
 MOST_PARTS = 64
 """Parts of one key at a time. Clients choose the ids, so the number needs a bound; further ones share one part."""
 IDLE_PART_SECONDS = 600.0
@@ -40,14 +43,18 @@ REVOKED: Final = "key_revoked"
 
 
 class ClientKeys:
-    """The keys of a store, by digest. `now` counts seconds, from any time on."""
+    """The keys of a store, by digest, as they were read last. `now` counts seconds, from any time on."""
 
     def __init__(
         self, read: Callable[[], Sequence[HashedKey]] | None = None, *, now: Callable[[], float] = time.monotonic
     ) -> None:
+        """`read` is called in a thread."""
         self._read = read
         self._now = now
-        self._read_at = -READ_AGAIN_SECONDS
+        self._read_at = -math.inf
+        """When the last reading that succeeded began."""
+        self._outage_until = -math.inf
+        self._reading: asyncio.Future[None] | None = None
         self._by_digest: dict[str, ClientKey] = {}
         self._by_name: dict[str, ClientKey] = {}
         """Those that are not revoked."""
@@ -55,23 +62,59 @@ class ClientKeys:
         self.on_new: Callable[[], object] = lambda: None
         """Called when there is a new key: its limits must hold from its first call on."""
 
+    @property
+    def is_outage(self) -> bool:
+        """Whether the store failed or hung a moment ago."""
+        return self._now() < self._outage_until
+
     def find(self, presented: bytes) -> ClientKey | None:
         """Return the key with this text, also one that is revoked. None if there never was one."""
-        if not presented.startswith(_PREFIX):
-            return None
-        self._catch_up(READ_AGAIN_SECONDS)
-        digest = digest_of_key(presented)
-        found = self._by_digest.get(digest)
-        if found is None:
-            self._catch_up(MISS_SECONDS)
-            found = self._by_digest.get(digest)
-        return found
+        return self._by_digest.get(digest_of_key(presented)) if presented.startswith(_PREFIX) else None
 
     def check_present(self, key: ClientKey) -> None:
         """Raise `GatewayError` if the key was revoked meanwhile."""
-        self._catch_up(AFTER_WAIT_SECONDS)
         if self._by_name.get(key.name) != key:
             raise revoked(key)
+
+    async def catch_up(self, seconds: float) -> None:
+        """Read the keys again unless that was done within these seconds. A store that fails leaves them as they are.
+
+        All requests wait for the same reading, and none of them for long.
+        """
+        wanted = self._now() - seconds
+        for _ in range(2):  # a reading that had begun before may lack what this request is about
+            if self._read is None or self._read_at > wanted or self.is_outage:
+                return
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(self._read_again(self._read))
+            try:
+                async with asyncio.timeout(LONGEST_READ_SECONDS):
+                    await asyncio.shield(self._reading)
+            except TimeoutError:
+                self._note_outage("the store does not answer")
+
+    async def _read_again(self, read: Callable[[], Sequence[HashedKey]]) -> None:
+        began_at = self._now()
+        try:
+            keys = await in_thread(read)
+        except PacelineError as error:
+            self._note_outage(str(error))
+            return
+        finally:
+            self._reading = None
+        before, self._by_digest = self._by_digest, {each.digest: each.key for each in keys}
+        self._by_name = {each.key.name: each.key for each in present_keys(keys)}
+        self._read_at, self._outage_until = began_at, -math.inf
+        if before.keys() != self._by_digest.keys():
+            try:
+                self.on_new()
+            except PacelineError as error:
+                log.warning("the limits of a new key hold a little later: %s", error)
+
+    def _note_outage(self, why: str) -> None:
+        if not self.is_outage:
+            log.warning("the keys of clients stay as they are: %s", why)
+        self._outage_until = self._now() + OUTAGE_SECONDS
 
     def group(self, key: ClientKey, fairness_id: bytes) -> SlotGroup:
         """Return the place of a request in the queue: its key, and the part of it that the client names."""
@@ -91,23 +134,6 @@ class ClientKeys:
                 return OTHER_PARTS
         parts[part] = now
         return part
-
-    def _catch_up(self, seconds: float) -> None:
-        """Read the keys again, if the last time is that long ago. A store that fails leaves them as they are."""
-        now = self._now()
-        if self._read is None or now - self._read_at < seconds:
-            return
-        try:
-            keys = self._read()
-            before, self._by_digest = self._by_digest, {each.digest: each.key for each in keys}
-            self._by_name = {each.key.name: each.key for each in present_keys(keys)}
-            self._read_at = self._now()  # the reading itself may have taken long
-        except PacelineError as error:
-            self._read_at = self._now() + OUTAGE_SECONDS
-            log.warning("the keys of clients stay as they are: %s", error)
-        else:
-            if before.keys() != self._by_digest.keys():
-                self.on_new()
 
 
 # -- the rules of one key ------------------------------------------------------------------------

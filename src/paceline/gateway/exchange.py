@@ -15,7 +15,7 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.call_book import kept_model
-from paceline.gateway.client_keys import check_uncounted
+from paceline.gateway.client_checks import authorized, check_budget, check_client, presents_client_key
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
@@ -176,12 +176,17 @@ class Exchange:
         if self._gateway.is_stopping:
             message, seconds = "the daemon is stopping", self._gateway.restart_seconds
             raise GatewayError(503, "stopping", message, retry_after=seconds)
-        request = self._gateway.access.authorize(self._head)
+        access = self._gateway.access
+        if presents_client_key(self._head):
+            request = await authorized(access, self._head)
+        else:
+            request = access.authorize(self._head)
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
         account, record = request.route.account, self.record
         self._gateway.calls.let_in(record, request)
-        _check_client(self._gateway, request)
+        if request.client is not None:
+            await check_client(self._gateway, request, has_waited=False)
         if request.takes_slot:
             reader = await self._read_request(request)
             if request.route.pool is not None:
@@ -198,6 +203,7 @@ class Exchange:
                 is_priced = self._gateway.calls.spend.is_priced
                 rules = check_call(request.client, request, self.request_body, record.model, is_priced)
                 await self._times.elsewhere(rules)
+                await check_budget(self._gateway, request.client)
             record.scope = self._gateway.model_names.counted_scope(record.scope)
             self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
@@ -291,8 +297,8 @@ class Exchange:
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
         try:
-            if slot.waited:
-                _check_client(self._gateway, request)  # much may have happened to its key while it waited
+            if slot.waited and request.client is not None:  # much may have happened to its key while it waited
+                await check_client(self._gateway, request, has_waited=True)
             call = await self._call_upstream(request, slot)
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
@@ -419,16 +425,6 @@ class Exchange:
 
 def _gateway_error(response: OwnResponse) -> GatewayError:
     return GatewayError(response.status, response.code, response.message, retry_after=response.retry_after)
-
-
-def _check_client(gateway: "Gateway", request: UpstreamRequest) -> None:
-    """Raise `GatewayError` if the key of the client was revoked, or its budget is reached."""
-    client = request.client
-    if client is not None:
-        gateway.access.keys.check_present(client)
-        gateway.budgets.check(client)
-        if not request.takes_slot:
-            check_uncounted(client, request.method, request.route.path)
 
 
 async def _pool_request(

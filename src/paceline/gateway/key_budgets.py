@@ -4,6 +4,7 @@ A call is refused before it begins; one that runs is never cut off. The refusal 
 repeat a 429 by themselves, which is of no use here for hours or weeks; nobody repeats a 402.
 """
 
+import logging
 import time
 from calendar import timegm
 from collections.abc import Callable, Sequence
@@ -11,11 +12,16 @@ from typing import Protocol
 
 from paceline.clock import Clock
 from paceline.engine.key_commands import scope_of_key
+from paceline.errors import PacelineError
 from paceline.events import Event
+from paceline.gateway.background_store import read_soon
 from paceline.gateway.errors import GatewayError
-from paceline.gateway.spend_totals import DAY_SECONDS, KEPT_DAYS, day_of
+from paceline.gateway.spend_totals import DAY_SECONDS, KEPT_DAYS, OUTAGE_SECONDS, day_of
 from paceline.store import ClientKey, KeyBudget, SpendRow
 
+log = logging.getLogger("paceline.gateway")
+
+KeyId = tuple[str, float]
 WARNING_SHARE = 0.8
 """The share of a budget at which it warns: early enough to raise it before a team is stopped."""
 LEVELS = (WARNING_SHARE, 1.0)
@@ -28,7 +34,7 @@ class KeySpend(Protocol):
 
 
 class SpendReader(Protocol):
-    """Where older days are."""
+    """Where older days are. It is called in a thread."""
 
     def __call__(self, *, since: str, key: str | None = None) -> Sequence[SpendRow]: ...
 
@@ -43,8 +49,9 @@ class KeyBudgets:
         self._clock = clock
         self._announced: dict[str, tuple[str, float]] = {}
         """The period of each key, and the highest share in it that was announced."""
-        self._older: dict[str, tuple[str, float]] = {}
-        """What a key has spent in days that are not in memory, and the day on which that was read."""
+        self._older: dict[KeyId, tuple[str, float]] = {}
+        """The first day that is counted in memory, by key, and what the key has spent before it."""
+        self._read_older_at = 0.0
 
     def check(self, key: ClientKey) -> None:
         """Raise `GatewayError` if the budget of the key is reached."""
@@ -69,26 +76,39 @@ class KeyBudgets:
             now = self._clock.now()
             self._announce(key, key.budget, self._spent(key, key.budget, now), now)
 
-    def _spent(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
-        since = max(_period_start(budget, now), key.created_at)
-        return self._spend.spent_by(key.name, day_of(since)) + self._spent_before(key, since, now)
+    async def catch_up(self, key: ClientKey) -> None:
+        """Read what the key has spent in days that are not in memory any more, once a day. It may be unknown then."""
+        if key.budget is None or self.read_spend is None:
+            return
+        now, read = self._clock.now(), self.read_spend
+        first, kept = day_of(_counted_from(key, key.budget, now)), _first_kept_day(now)
+        if first >= kept or self._older.get(_id(key), ("", 0.0))[0] == kept or now < self._read_older_at:
+            return
+        try:
+            rows = await read_soon(lambda: read(since=first, key=key.name))
+        except PacelineError as error:
+            self._read_older_at = self._clock.now() + OUTAGE_SECONDS
+            log.warning("what the key %s has spent before %s is read later: %s", key.name, kept, error)
+        else:
+            self._older[_id(key)] = kept, sum(row.dollars for row in rows if row.day < kept)
 
-    def _spent_before(self, key: ClientKey, since: float, now: float) -> float:
-        """Return what was spent in days that are too old for `spent_by`. It is read once a day."""
-        oldest = now - (KEPT_DAYS - 1) * DAY_SECONDS
-        if self.read_spend is None or since >= oldest:
-            return 0.0
-        read_on, dollars = self._older.get(key.name, ("", 0.0))
-        if read_on != day_of(now):
-            rows = self.read_spend(since=day_of(since), key=key.name)
-            known = sum(row.dollars for row in rows)
-            dollars = max(0.0, known - self._spend.spent_by(key.name, day_of(since)))
-            self._older[key.name] = (day_of(now), dollars)
-        return dollars
+    def spent(self, key: ClientKey) -> float:
+        """Return what the key has spent in the period of its budget; 0 without one."""
+        return 0.0 if key.budget is None else self._spent(key, key.budget, self._clock.now())
+
+    def _spent(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
+        first = day_of(_counted_from(key, budget, now))
+        since, older = self._older.get(_id(key), (first, 0.0))
+        if since <= first:
+            since, older = first, 0.0
+        dollars = self._spend.spent_by(key.name, since) + older
+        if first == day_of(key.created_at):
+            dollars -= key.spent_before
+        return max(0.0, dollars)
 
     def _announce(self, key: ClientKey, budget: KeyBudget, spent: float, now: float) -> None:
         """Emit an event at 80 % and at the end of a budget, once in each period."""
-        period = day_of(max(_period_start(budget, now), key.created_at)) + budget.text
+        period = f"{day_of(_counted_from(key, budget, now))} {budget.text} {key.created_at}"
         share = max((level for level in LEVELS if spent >= level * budget.dollars), default=0.0)
         known = self._announced.get(key.name)
         if known is None and now - key.created_at > DAY_SECONDS:
@@ -113,6 +133,21 @@ def next_period(budget: KeyBudget, now: float) -> float | None:
             return float(timegm((year, month, 1, 0, 0, 0, 0, 0, 0)))
         case "total":
             return None
+
+
+def _counted_from(key: ClientKey, budget: KeyBudget, now: float) -> float:
+    """Return from when on the calls of the key count towards its budget."""
+    return max(_period_start(budget, now), key.created_at)
+
+
+def _first_kept_day(now: float) -> str:
+    """Return the first day that `spent_by` surely knows. It forgets a day when the next one begins."""
+    return day_of(now - (KEPT_DAYS - 1) * DAY_SECONDS)
+
+
+def _id(key: ClientKey) -> KeyId:
+    """Return what distinguishes a key from an earlier one of its name."""
+    return key.name, key.created_at
 
 
 def _period_start(budget: KeyBudget, now: float) -> float:

@@ -33,6 +33,8 @@ WRONG_TOKEN = (
     "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
     "or in x-paceline-token beside a key of your own"
 )
+INVALID_TOKEN = "invalid_token"
+"""The code of the error for a request that nothing lets in."""
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _LOOPBACK = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
 """Sessions on another host come through a tunnel, which has another port there. No site can take over these names."""
@@ -217,7 +219,7 @@ class RequestAccess:
         for position, secret in (*given, (None, beside)):
             if (client := self.keys.find(secret)) is not None:
                 return _Login(position, secret, client)
-        raise GatewayError(401, "invalid_token", WRONG_TOKEN)
+        raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)
 
     def _key(self, account: AccountSettings) -> bytes:
         key = self._environ.get(account.key_env or "", "").strip()

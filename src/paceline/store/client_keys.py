@@ -40,6 +40,8 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     budget: KeyBudget | None = None
     created_at: float = 0.0
+    spent_before: float = 0.0
+    """Dollars that earlier keys of the name had spent on the day (UTC) on which this one was created."""
     revoked_at: float | None = None
 
 

@@ -54,4 +54,6 @@ def revoked_key_view(record: ClientKey) -> RevokedKeyView:
 
 
 def _fields(record: ClientKey) -> dict[str, Any]:
-    return msgspec.structs.asdict(record) | {"budget": None if record.budget is None else record.budget.text}
+    fields = msgspec.structs.asdict(record)
+    del fields["spent_before"]
+    return fields | {"budget": None if record.budget is None else record.budget.text}

@@ -20,7 +20,8 @@ def get_keys(context: Context) -> KeyList:
 @post("/v1/keys", status_code=201, opt={"body": KeyRequest}, summary="Create a key; its text is answered once")
 async def post_key(request: Request[Any, Any, Any], context: Context) -> NewKeyView:
     wanted = await read_body(request, KeyRequest)
-    created = create_key(context.store, context.settings, wanted, now=context.now)
+    unsaved = context.calls.unsaved()
+    created = create_key(context.store, context.settings, wanted, now=context.now, unsaved=unsaved)
     context.apply_commands()
     return new_key_view(created.record, created.text)
 

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from typing import Annotated, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import typer
 
@@ -13,7 +13,7 @@ from paceline.agents.profile import filled
 from paceline.api.token_registry import own_token_of
 from paceline.cli.call_text import count_text, spend_text
 from paceline.cli.daemon_address import daemon_url
-from paceline.cli.live_state import asking
+from paceline.cli.live_state import live_spend
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import Home, open_home
@@ -99,19 +99,11 @@ def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json:
     """Show what calls of the gateway used and cost. The prices are those of campaigns."""
     fields, first = spend_fields(by), spend_since(since, time.time())
     with open_home() as home:
-        found = _ask(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
+        found = live_spend(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
     if as_json:
         print_value(found)
         return
     _print_spend(found)
-
-
-def _ask(home: Home, by: str, first: str, key: str | None) -> GatewaySpend | None:
-    """Return what the daemon answers: it also knows the calls of the last seconds."""
-    asked = {"by": by, "since": first} | ({} if key is None else {"key": key})
-    with asking(home) as ask:
-        answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
-    return None if answer is None else answer.decoded(GatewaySpend)
 
 
 def _print_spend(found: GatewaySpend) -> None:

@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
+from paceline.cli.live_state import live_spend
 from paceline.cli.options import AsJson
 from paceline.cli.output import print_table, print_value, say, table
 from paceline.cli.time_text import absolute
-from paceline.cli.wiring import open_home
+from paceline.cli.wiring import Home, open_home
 from paceline.engine.key_commands import KeyRequest, create_key, present_keys, revoke_key
-from paceline.store import ClientKey
+from paceline.store import ClientKey, SpendRow
+from paceline.views.gateway_calls import spend_since
 from paceline.views.keys import KeyList, key_view, new_key_view, revoked_key_view
 
 app = typer.Typer(no_args_is_help=True, help="Keys of your own for clients of the gateway: create, list, revoke.")
@@ -62,7 +64,8 @@ def create_command(
         budget=budget,
     )
     with open_home() as home:
-        created = create_key(home.store, home.settings, request, now=time.time())
+        now = time.time()
+        created = create_key(home.store, home.settings, request, now=now, unsaved=_unsaved(home, name, now))
         if as_json:
             print_value(new_key_view(created.record, created.text))
         else:
@@ -99,6 +102,18 @@ def revoke_command(name: Name, as_json: AsJson = False) -> None:
             print_value(revoked_key_view(record))
         else:
             say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
+
+
+def _unsaved(home: Home, name: str, now: float) -> list[SpendRow]:
+    """Return what an earlier key of the name has spent today and the store does not have yet."""
+    if name not in {each.key.name for each in home.store.client_keys()}:
+        return []
+    today = spend_since("1d", now)
+    if (live := live_spend(home, "key", today, name)) is None:
+        return []
+    known = (live.total.cost.billed or 0.0) + (live.total.cost.imputed or 0.0)
+    stored = sum(row.dollars for row in home.store.spend(since=today, key=name))
+    return [SpendRow(day=today, key=name, account="", model="", billed=max(0.0, known - stored))]
 
 
 def _limits_text(key: ClientKey) -> str:

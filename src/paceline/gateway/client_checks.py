@@ -1,0 +1,70 @@
+"""What is asked of the store for a request with a client's key: who it is, and whether the key still may.
+
+Here: the order of reading and checking. Both wait for a store at most as long as `background_store` says, and then
+use what is known. Never here: the rules themselves.
+"""
+
+from typing import TYPE_CHECKING
+
+from paceline.engine.key_commands import KEY_PREFIX
+from paceline.gateway.client_keys import (
+    AFTER_WAIT_SECONDS,
+    MISS_SECONDS,
+    OUTAGE_SECONDS,
+    READ_AGAIN_SECONDS,
+    check_uncounted,
+)
+from paceline.gateway.errors import GatewayError
+from paceline.gateway.request_access import INVALID_TOKEN, RequestAccess, RequestHead, UpstreamRequest
+from paceline.store import ClientKey
+
+if TYPE_CHECKING:
+    from paceline.gateway.service import Gateway
+
+_PREFIX = KEY_PREFIX.encode()
+
+
+def presents_client_key(head: RequestHead) -> bool:
+    """Return whether a key of a client may be in the head. Others need not wait for a store."""
+    return any(_PREFIX in value for _, value in head.headers) or _PREFIX in head.target
+
+
+async def authorized(access: RequestAccess, head: RequestHead) -> UpstreamRequest:
+    """Return the request to forward, by the keys as they are now. Raises `GatewayError`."""
+    await access.keys.catch_up(READ_AGAIN_SECONDS)
+    try:
+        return access.authorize(head)
+    except GatewayError as error:
+        if error.code != INVALID_TOKEN:
+            raise
+    await access.keys.catch_up(MISS_SECONDS)  # it may have been made a moment ago
+    try:
+        return access.authorize(head)
+    except GatewayError as error:
+        if error.code == INVALID_TOKEN and access.keys.is_outage:
+            message = "this key is not known, and the keys cannot be read now; try again"
+            raise GatewayError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS) from None
+        raise
+
+
+async def check_client(gateway: "Gateway", request: UpstreamRequest, *, has_waited: bool) -> None:
+    """Raise `GatewayError` if the key of the client was revoked, or the path is not for keys.
+
+    Its budget is checked here only if nothing else about the call remains to be checked.
+    """
+    client = request.client
+    if client is None:
+        return
+    if has_waited:
+        await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
+    gateway.access.keys.check_present(client)
+    if not request.takes_slot:
+        check_uncounted(client, request.method, request.route.path)
+    if has_waited or not request.takes_slot:
+        await check_budget(gateway, client)
+
+
+async def check_budget(gateway: "Gateway", client: ClientKey) -> None:
+    """Raise `GatewayError` if the budget of the key is reached."""
+    await gateway.budgets.catch_up(client)
+    gateway.budgets.check(client)
