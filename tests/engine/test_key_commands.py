@@ -1,6 +1,7 @@
 """Creating and revoking keys: what is checked, and what is stored together."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,3 +142,23 @@ def test_a_budget_is_read_as_people_write_it_and_written_back(text: str, budget:
 def test_a_pattern_of_a_vendor_is_refused_because_it_would_allow_every_model(pattern: str) -> None:
     with pytest.raises(InvalidInput, match="would allow the models of all vendors"):
         key_commands._checked_models([pattern])
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"models": ("gpt-5",)}, "--models"),
+        ({"budget": "$5", "tpm": 100}, "--budget and --tpm"),
+    ],
+)
+def test_a_key_for_all_paths_cannot_have_rules_that_these_would_bypass(
+    settings: Settings, rules: dict[str, Any], named: str
+) -> None:
+    store = MemoryStore()
+
+    with pytest.raises(InvalidInput, match=f"^--all-paths cannot be combined with {named}: batches and stored"):
+        create_key(store, settings, KeyRequest(name="team", all_paths=True, **rules), now=NOW)
+
+    assert store.client_keys() == []
+    created = create_key(store, settings, KeyRequest(name="team", all_paths=True, rpm=5), now=NOW)
+    assert (created.record.all_paths, created.record.rpm) == (True, 5)

@@ -250,16 +250,6 @@ async def test_a_call_with_fallbacks_that_name_no_model_is_refused() -> None:
     assert (error_of(got), seen) == ((403, message), [])
 
 
-async def test_a_key_with_models_cannot_bypass_them_with_a_batch() -> None:
-    keys = Keys(ClientKey(name="team", models=("opus-4-6",)))
-    key = b"x-api-key: " + TEAM.encode()
-    batch, seen = await asked(keys, post(b"{}", key=key, path=b"/gateway/work/v1/messages/batches"))
-    count, _ = await asked(keys, post(b"{}", key=key, path=b"/gateway/work/v1/messages/count_tokens"))
-
-    assert error_of(batch)[0] == 403
-    assert (seen, count.status) == ([], 200)
-
-
 async def test_each_sdk_raises_its_own_error_for_a_model_that_is_not_allowed() -> None:
     keys = Keys(ClientKey(name="team", models=("haiku-4-5",)))
     async with (
@@ -290,6 +280,77 @@ async def test_each_sdk_raises_its_own_error_for_a_model_that_is_not_allowed() -
 
         assert answer.content
         assert [record.status for record in provider.requests] == [200]
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def other(method: bytes, path: bytes) -> bytes:
+    """Return a request with the key of the team, and a body where the method has one."""
+    body = b"" if method in (b"GET", b"DELETE") else b'{"model": "gpt-5"}'
+    return b"%b %b HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        method, path, TEAM.encode(), len(body), body,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        (b"GET", b"/gateway/gpt/v1/files/file-1/content"),
+        (b"DELETE", b"/gateway/gpt/v1/files/file-1"),
+        (b"POST", b"/gateway/gpt/v1/batches"),
+        (b"GET", b"/gateway/gpt/v1/responses/resp_1"),
+        (b"POST", b"/gateway/gpt/v1/responses/resp_1/cancel"),
+        (b"POST", b"/gateway/gpt/v1/threads/t_1/messages"),
+        (b"POST", b"/gateway/gpt/v1/fine_tuning/jobs"),
+        (b"POST", b"/gateway/gpt/v1/realtime/client_secrets"),
+        (b"POST", b"/gateway/gpt/v1/b%61tches"),
+        (b"POST", b"/gateway/work/v1/messages/batches"),
+        (b"GET", b"/gateway/work/v1/messages/batches/b_1/results"),
+        (b"POST", b"/gateway/gpt/v1beta/models/gemini-3:batchGenerateContent"),
+        (b"POST", b"/gateway/gpt/v1beta/models/gemini-3%3AbatchGenerateContent"),
+        (b"GET", b"/gateway/gpt/v1beta/models/veo/operations/1"),
+    ],
+)
+async def test_a_key_reaches_nothing_but_models_unless_it_was_made_for_all_paths(method: bytes, path: bytes) -> None:
+    refused, seen = await asked(Keys(ClientKey(name="team", rpm=100, parallel=5)), other(method, path))
+    passed, _ = await asked(Keys(ClientKey(name="team", all_paths=True)), other(method, path))
+
+    status, message = error_of(refused)
+    assert (status, seen, passed.status) == (403, [], 200)
+    assert message.startswith("the key team may call models, list them and count tokens, and ")
+    assert message.endswith(" is none of these; a key made with --all-paths may do it")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        (b"POST", b"/gateway/work/v1/messages"),
+        (b"POST", b"/gateway/work/v1/messages/count_tokens"),
+        (b"GET", b"/gateway/work/v1/models"),
+        (b"GET", b"/gateway/gpt/v1/models/openai/gpt-5"),
+        (b"POST", b"/gateway/gpt/v1/chat/completions"),
+        (b"POST", b"/gateway/gpt/v1/responses"),
+        (b"POST", b"/gateway/gpt/v1/embeddings"),
+        (b"POST", b"/gateway/gpt/openai/deployments/gpt-5/chat/completions?api-version=1"),
+        (b"POST", b"/gateway/gpt/v1beta/models/gpt-5:generateContent"),
+        (b"POST", b"/gateway/gpt/v1beta/models/gpt-5:streamGenerateContent?alt=sse"),
+        (b"POST", b"/gateway/gpt/v1beta/models/gpt-5:countTokens"),
+        (b"POST", b"/gateway/gpt/api/chat"),
+    ],
+)
+async def test_a_key_may_call_models_list_them_and_count_tokens(method: bytes, path: bytes) -> None:
+    keys = Keys(ClientKey(name="team", models=("gpt-5",), budget=KeyBudget(5.0, "day")))
+
+    assert (await asked(keys, other(method, path)))[0].status == 200
+
+
+async def test_a_model_in_a_path_is_read_as_the_provider_reads_it() -> None:
+    keys = Keys(ClientKey(name="team", models=("gpt-5-mini",)))
+
+    got, seen = await asked(keys, other(b"POST", b"/gateway/gpt/v1beta/models/gpt-5%3agenerateContent"))
+
+    assert (error_of(got)[1], seen) == ("the key team does not allow the model 'gpt-5'; it allows: gpt-5-mini", [])
 
 
 # -- revoked ---------------------------------------------------------------------------------------

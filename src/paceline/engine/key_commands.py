@@ -52,6 +52,7 @@ class KeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     priority_max: int = 0
     weight: float = 1.0
     budget: str | None = None
+    all_paths: bool = False
 
 
 class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +124,7 @@ def key_fields(record: ClientKey) -> dict[str, object]:
         "priority_max": record.priority_max,
         "weight": record.weight,
         "budget": None if record.budget is None else record.budget.text,
+        "all_paths": record.all_paths,
     }
 
 
@@ -160,6 +162,7 @@ def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> Clien
         priority_max=_checked_priority(request.priority_max),
         weight=check_weight(request.weight),
         budget=None if request.budget is None else parse_budget(request.budget),
+        all_paths=_checked_paths(request),
         created_at=now,
     )
 
@@ -184,6 +187,16 @@ def _checked_pool(settings: Settings, pool: str | None) -> str | None:
     listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"
     hint = did_you_mean(pool, known)
     raise InvalidInput(f"the gateway has no account or pool {pool!r:.80}{hint}; it has: {listed}")
+
+
+def _checked_paths(request: KeyRequest) -> bool:
+    given = {"--models": request.models, "--budget": request.budget, "--tpm": request.tpm}
+    if request.all_paths and (rules := [name for name, value in given.items() if value]):
+        raise InvalidInput(
+            f"--all-paths cannot be combined with {' and '.join(rules)}: batches and stored answers would bypass it. "
+            "Leave it out, or make a second key"
+        )
+    return request.all_paths
 
 
 def _checked_models(models: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from paceline.gateway.client_keys import (
     MISS_SECONDS,
     OUTAGE_SECONDS,
     READ_AGAIN_SECONDS,
-    check_uncounted,
+    check_path,
 )
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import INVALID_TOKEN, RequestAccess, RequestHead, UpstreamRequest
@@ -58,8 +58,7 @@ async def check_client(gateway: "Gateway", request: UpstreamRequest, *, has_wait
     if has_waited:
         await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
     gateway.access.keys.check_present(client)
-    if not request.takes_slot:
-        check_uncounted(client, request.method, request.route.path)
+    check_path(client, request.route, request.method)
     if has_waited or not request.takes_slot:
         await check_budget(gateway, client)
 

@@ -17,7 +17,9 @@ from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys
 from paceline.errors import PacelineError
 from paceline.gateway.background_store import LONGEST_READ_SECONDS, in_thread
 from paceline.gateway.errors import GatewayError
+from paceline.gateway.routes import Route
 from paceline.limiter.slot import SlotGroup
+from paceline.protocols import is_model_use
 from paceline.store import ClientKey, HashedKey
 
 log = logging.getLogger("paceline.gateway")
@@ -34,7 +36,6 @@ IDLE_PART_SECONDS = 600.0
 """When a part that sends nothing makes room for another."""
 OTHER_PARTS = "other"
 _PREFIX = KEY_PREFIX.encode()
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 AFTER_WAIT_SECONDS = 0.05
 """The same for a call that has waited: its limits end with its key, so it may get its slot because of that."""
@@ -147,14 +148,19 @@ def check_key_address(key: ClientKey, name: str) -> None:
         raise GatewayError(403, "address_not_allowed", f"the key {key.name} may use /gateway/{key.pool}/ only")
 
 
-def check_uncounted(key: ClientKey, method: str, path: bytes) -> None:
-    """Raise `GatewayError` for a change that no model call counts, such as a batch: it would bypass the key's rules."""
-    if method in _READING or path.endswith((b"/count_tokens", b":countTokens", b"/input_tokens")):
+def check_path(key: ClientKey, route: Route, method: str) -> None:
+    """Raise `GatewayError` for a path that neither calls a model nor lists models nor counts tokens.
+
+    Files, batches and stored answers belong to the account, so to all its teams, and no limit of a key counts them.
+    """
+    path = route.path.decode("latin-1")
+    if key.all_paths or is_model_use(method, path):
         return
-    if key.models or key.budget is not None:
-        rules = "models" if key.models else "a budget"
-        message = f"the key {key.name} has {rules}, so it may only call models: this call would not be counted"
-        raise GatewayError(403, "call_not_allowed", message)
+    message = (
+        f"the key {key.name} may call models, list them and count tokens, and {method} {path:.80} is none of these; "
+        "a key made with --all-paths may do it"
+    )
+    raise GatewayError(403, "path_not_allowed", message)
 
 
 def check_model(key: ClientKey, scope: str, model: str | None) -> None:

@@ -18,7 +18,15 @@ from paceline.protocols.errors import (
     response_when_held,
     response_when_timed_out,
 )
-from paceline.protocols.families import Family, detect_name, family_of, model_in_path, scope_of, takes_slot
+from paceline.protocols.families import (
+    Family,
+    detect_name,
+    family_of,
+    is_model_use,
+    model_in_path,
+    scope_of,
+    takes_slot,
+)
 from paceline.protocols.keys import PresentedKey, key_position, login_refusal, presented_key, with_key
 from paceline.protocols.request_reader import RequestReader
 from paceline.protocols.responses import (
@@ -45,6 +53,7 @@ __all__ = [
     "error_headers",
     "family_of",
     "is_idempotent",
+    "is_model_use",
     "key_position",
     "login_refusal",
     "model_in_path",

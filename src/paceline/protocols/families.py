@@ -36,8 +36,26 @@ _NAME_IN_DETECT = {
 _ANTHROPIC_PATH = re.compile(r"/v\d/(?:messages(?:/count_tokens|/batches\b.*)?|complete)/?$")
 _OPENAI_PATH = re.compile(r"/(?:chat/completions|completions|responses(?:/.*)?|embeddings|audio/\w+|images/\w+)/?$")
 _GEMINI_PATH = re.compile(r"/(?:models|tunedModels)/[^/]+:\w+$")
-_UNCOUNTED_PATH = re.compile(r"(?:/count_tokens|:countTokens|/files|/uploads|/batches)(?:/|$)")
+_UNCOUNTED_PATH = re.compile(
+    r"(?:/count_tokens|:countTokens|/input_tokens|/files|/uploads|/batches"
+    r"|:batchGenerateContent|:asyncBatchEmbedContent)(?:/|$)"
+)
 _MODEL_IN_PATH = re.compile(r"/(?:models|tunedModels|deployments)/([^/:]+(?::[^/:]+)*?)(?::\w+$|/|$)")
+_COLON = re.compile("%3a", re.IGNORECASE)
+# What a provider bills by the call. Everything else of an API manages what others of the account have stored there.
+_MODEL_CALL = re.compile(
+    r"/(?:messages|complete|completions?|responses(?:/compact)?|chat|generate|infill|embeddings?|embed|rerank|score"
+    r"|classify|pooling|moderations|ocr|images/(?:generations|edits|variations)"
+    r"|audio/(?:speech|transcriptions|translations)|invoke|invoke-with-response-stream|converse|converse-stream"
+    r"|(?:models|endpoints)/[^/]+:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents"
+    r"|predict|rawPredict|streamRawPredict))/?$"
+)
+_TOKEN_COUNT = re.compile(r"(?:/count_tokens|:countTokens|/input_tokens|/tokenize)/?$")
+_MODEL_LIST = re.compile(r"(?:/models(?:/(?!operations)[^/:]+){0,2}(?:/endpoints)?|/api/tags)/?$")
+_STORED_THINGS = re.compile(
+    r"/(?:threads|assistants|conversations|vector_stores|fine_tuning|fine-tunes|evals|containers|organizations?"
+    r"|batches|files|uploads|jobs|realtime)(?:/|$)"
+)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@+~-]")
 _LONGEST_MODEL = 120
 """Characters of a model in a scope. Real names are shorter; a client may send anything."""
@@ -49,14 +67,24 @@ def family_of(provider: str, path: str = "") -> Family:
         return "anthropic"
     if _OPENAI_PATH.search(path):
         return "openai"
-    if _GEMINI_PATH.search(path):
+    if _GEMINI_PATH.search(_with_colons(path)):
         return "gemini"
     return _FAMILY_OF_PROVIDER.get(provider, "openai")
 
 
 def takes_slot(method: str, path: str) -> bool:
     """Return whether a request makes a model work. Lists, token counts, files and batches need no slot."""
-    return method.upper() == "POST" and _UNCOUNTED_PATH.search(path) is None
+    return method.upper() == "POST" and _UNCOUNTED_PATH.search(_with_colons(path)) is None
+
+
+def is_model_use(method: str, path: str) -> bool:
+    """Return whether a request calls a model, counts tokens or lists models, and does nothing else."""
+    path = _with_colons(path)
+    if _STORED_THINGS.search(path) is not None:
+        return False
+    if method == "POST":
+        return _MODEL_CALL.search(path) is not None or _TOKEN_COUNT.search(path) is not None
+    return method in ("GET", "HEAD") and _MODEL_LIST.search(path) is not None
 
 
 def home_family(provider: str) -> Family | None:
@@ -71,7 +99,7 @@ def detect_name(provider: str) -> str:
 
 def model_in_path(path: str) -> str | None:
     """Return the model in a URL, as Gemini (`/models/MODEL:generateContent`) and Azure write it, or None."""
-    found = _MODEL_IN_PATH.search(path)
+    found = _MODEL_IN_PATH.search(_with_colons(path))
     return unquote(found[1]) if found is not None else None
 
 
@@ -80,3 +108,8 @@ def scope_of(provider: str, account: str, model: str | None) -> str:
     """Return the scope a request is counted in. Characters that a scope cannot have become dashes."""
     name = _NOT_IN_NAMES.sub("-", (model or "").rsplit("/", 1)[-1])[:_LONGEST_MODEL].lstrip("._:@+~-")
     return f"{provider}/{account}/{name or UNNAMED_MODEL}"
+
+
+def _with_colons(path: str) -> str:
+    """Return the path as servers read it: they decode a colon before they look for the method after it."""
+    return _COLON.sub(":", path)

@@ -39,6 +39,8 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     priority_max: int = 0
     weight: float = 1.0
     budget: KeyBudget | None = None
+    all_paths: bool = False
+    """Whether it may also use files, batches and every other path of the upstream."""
     created_at: float = 0.0
     spent_before: float = 0.0
     """Dollars that earlier keys of the name had spent on the day (UTC) on which this one was created."""

@@ -19,6 +19,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     priority_max: int
     weight: float
     budget: str | None
+    all_paths: bool
     created_at: float
     revoked_at: float | None = None
 

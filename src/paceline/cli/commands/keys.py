@@ -32,6 +32,10 @@ Parallel = Annotated[int | None, _option("N", "Calls at the same time.")]
 PriorityMax = Annotated[int, _option("N", "The highest priority that its calls may have among each other.")]
 Weight = Annotated[float, _option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")]
 Budget = Annotated[str | None, _option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")]
+AllPaths = Annotated[
+    bool,
+    typer.Option("--all-paths", help="Let it also use files, batches and stored answers, of all teams of the account."),
+]
 
 
 @app.command("create")
@@ -45,6 +49,7 @@ def create_command(
     priority_max: PriorityMax = 0,
     weight: Weight = 1.0,
     budget: Budget = None,
+    all_paths: AllPaths = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it. It is printed once: the database knows only its hash.
@@ -62,6 +67,7 @@ def create_command(
         priority_max=priority_max,
         weight=weight,
         budget=budget,
+        all_paths=all_paths,
     )
     with open_home() as home:
         now = time.time()
