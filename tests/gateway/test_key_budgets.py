@@ -15,7 +15,7 @@ from paceline.errors import StoreError
 from paceline.events import Event
 from paceline.gateway import SpendTotals
 from paceline.gateway.errors import GatewayError
-from paceline.gateway.key_budgets import KeyBudgets, next_period
+from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.request_log import CallRecord
 from paceline.settings import Settings
 from paceline.settings.prices import Price, price_list
@@ -176,7 +176,7 @@ async def test_a_key_with_the_name_of_a_revoked_one_begins_with_a_whole_budget(p
     [("day", START, 1_800_057_600.0), ("month", START, 1_801_440_000.0), ("total", START, None)],
 )
 def test_the_next_period_begins_at_midnight_or_with_the_month(period: str, at: float, expected: float | None) -> None:
-    assert next_period(KeyBudget(1.0, period), at) == expected  # type: ignore[arg-type]
+    assert KeyBudget(1.0, period).begins_again_at(at) == expected  # type: ignore[arg-type]
 
 
 # -- nothing is spent unnoticed ----------------------------------------------------------------------

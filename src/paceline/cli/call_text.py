@@ -1,8 +1,12 @@
 """Calls of the gateway as text for people."""
 
+from zoneinfo import ZoneInfo
+
+from paceline.cli.time_text import moment
 from paceline.cli.work_text import cost_text, dollars
 from paceline.core.values.tokens import Tokens
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, SpendSum
+from paceline.views.keys import KeyView
 
 _THOUSAND, _MILLION = 1_000, 1_000_000
 
@@ -50,3 +54,13 @@ def spend_text(spent: SpendSum) -> str:
     if spent.unpriced and not is_known:
         return "not known"
     return f"{cost_text(spent.cost, is_used=is_known)}{' or more' if spent.unpriced else ''}"
+
+
+def budget_text(key: KeyView, now: float, zone: ZoneInfo) -> str:
+    """Return what a key has spent of its budget: `$3.10 of $5/day`; empty without one."""
+    if key.budget is None:
+        return ""
+    text = f"{dollars(key.spent or 0.0)} of {key.budget}"
+    if not key.is_reached:
+        return text
+    return f"{text}, reached" + ("" if key.resumes_at is None else f"; continues {moment(key.resumes_at, now, zone)}")

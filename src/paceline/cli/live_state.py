@@ -18,6 +18,7 @@ from paceline.core import ScopeStatus
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend
+from paceline.views.keys import KeyList, key_list
 
 ANSWER_SECONDS = 2.0
 """How long a daemon may take to answer. One that is alive takes milliseconds, and a person waits."""
@@ -126,3 +127,11 @@ def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend
     with asking(home) as ask:
         answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
     return None if answer is None else answer.decoded(GatewaySpend)
+
+
+def read_keys(home: Home, now: float) -> KeyList:
+    """Return the keys of clients and what they have spent, by the daemon if there is one."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask("/v1/keys")
+    live = None if answer is None else answer.decoded(KeyList)
+    return live or key_list(home.store.client_keys(), home.store.spend, (), now)

@@ -8,7 +8,6 @@ Never here: who presents a key (`paceline.gateway.client_keys`).
 import hashlib
 import re
 import secrets
-import time
 from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
@@ -71,7 +70,7 @@ def create_key(
     does not count towards the budget of the new one.
     """
     record = checked_key(settings, request, now=now)
-    today = time.strftime("%Y-%m-%d", time.gmtime(now))
+    today = record.counted_from(now)
     rows = (*store.spend(since=today, key=record.name), *unsaved)
     spent_before = sum(row.dollars for row in rows if (row.key, row.day) == (record.name, today))
     record = msgspec.structs.replace(record, spent_before=spent_before)

@@ -6,7 +6,6 @@ repeat a 429 by themselves, which is of no use here for hours or weeks; nobody r
 
 import logging
 import time
-from calendar import timegm
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -59,11 +58,11 @@ class KeyBudgets:
         if budget is None:
             return
         now = self._clock.now()
-        spent = self._spent(key, budget, now)
+        spent = self._spent(key, now)
         self._announce(key, budget, spent, now)
         if spent < budget.dollars:
             return
-        resumes_at = next_period(budget, now)
+        resumes_at = budget.begins_again_at(now)
         what = f"the budget of the key {key.name}, {budget.text}, is reached (${spent:,.2f} spent)"
         if resumes_at is None:
             raise GatewayError(402, "budget_reached", f"{what}; ask for a key with another budget")
@@ -74,14 +73,14 @@ class KeyBudgets:
         """Announce a budget that is nearly or wholly spent, after a call."""
         if key.budget is not None:
             now = self._clock.now()
-            self._announce(key, key.budget, self._spent(key, key.budget, now), now)
+            self._announce(key, key.budget, self._spent(key, now), now)
 
     async def catch_up(self, key: ClientKey) -> None:
         """Read what the key has spent in days that are not in memory any more, once a day. It may be unknown then."""
         if key.budget is None or self.read_spend is None:
             return
         now, read = self._clock.now(), self.read_spend
-        first, kept = day_of(_counted_from(key, key.budget, now)), _first_kept_day(now)
+        first, kept = key.counted_from(now), _first_kept_day(now)
         if first >= kept or self._older.get(_id(key), ("", 0.0))[0] == kept or now < self._read_older_at:
             return
         try:
@@ -94,21 +93,18 @@ class KeyBudgets:
 
     def spent(self, key: ClientKey) -> float:
         """Return what the key has spent in the period of its budget; 0 without one."""
-        return 0.0 if key.budget is None else self._spent(key, key.budget, self._clock.now())
+        return 0.0 if key.budget is None else self._spent(key, self._clock.now())
 
-    def _spent(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
-        first = day_of(_counted_from(key, budget, now))
+    def _spent(self, key: ClientKey, now: float) -> float:
+        first = key.counted_from(now)
         since, older = self._older.get(_id(key), (first, 0.0))
         if since <= first:
             since, older = first, 0.0
-        dollars = self._spend.spent_by(key.name, since) + older
-        if first == day_of(key.created_at):
-            dollars -= key.spent_before
-        return max(0.0, dollars)
+        return key.spent(self._spend.spent_by(key.name, since) + older, now)
 
     def _announce(self, key: ClientKey, budget: KeyBudget, spent: float, now: float) -> None:
         """Emit an event at 80 % and at the end of a budget, once in each period."""
-        period = f"{day_of(_counted_from(key, budget, now))} {budget.text} {key.created_at}"
+        period = f"{key.counted_from(now)} {budget.text} {key.created_at}"
         share = max((level for level in LEVELS if spent >= level * budget.dollars), default=0.0)
         known = self._announced.get(key.name)
         if known is None and now - key.created_at > DAY_SECONDS:
@@ -118,26 +114,8 @@ class KeyBudgets:
         self._announced[key.name] = (period, max(share, known[1]))
         if share > known[1] and self.emit is not None:
             fields: dict[str, object] = {"budget": budget.text, "spent": round(spent, 6), "share": share}
-            fields["resumes_at"] = next_period(budget, now)
+            fields["resumes_at"] = budget.begins_again_at(now)
             self.emit(Event("budget.reached", now, scope_of_key(key.name), None, fields))
-
-
-def next_period(budget: KeyBudget, now: float) -> float | None:
-    """Return when the budget begins again (UTC); None if it never does."""
-    at = time.gmtime(now)
-    match budget.period:
-        case "day":
-            return now - now % DAY_SECONDS + DAY_SECONDS
-        case "month":
-            year, month = (at.tm_year + 1, 1) if at.tm_mon == 12 else (at.tm_year, at.tm_mon + 1)
-            return float(timegm((year, month, 1, 0, 0, 0, 0, 0, 0)))
-        case "total":
-            return None
-
-
-def _counted_from(key: ClientKey, budget: KeyBudget, now: float) -> float:
-    """Return from when on the calls of the key count towards its budget."""
-    return max(_period_start(budget, now), key.created_at)
 
 
 def _first_kept_day(now: float) -> str:
@@ -148,14 +126,3 @@ def _first_kept_day(now: float) -> str:
 def _id(key: ClientKey) -> KeyId:
     """Return what distinguishes a key from an earlier one of its name."""
     return key.name, key.created_at
-
-
-def _period_start(budget: KeyBudget, now: float) -> float:
-    at = time.gmtime(now)
-    match budget.period:
-        case "day":
-            return now - now % DAY_SECONDS
-        case "month":
-            return float(timegm((at.tm_year, at.tm_mon, 1, 0, 0, 0, 0, 0, 0)))
-        case "total":
-            return 0.0

@@ -3,12 +3,15 @@
 Here: the value, and the errors of its verbs. Never here: who checks a key (`paceline.gateway.client_keys`).
 """
 
+import time
+from calendar import timegm
 from typing import Final, Literal
 
 import msgspec
 
 from paceline.errors import IllegalStep, UnknownName
 
+_DAY_SECONDS: Final = 86400
 BudgetPeriod = Literal["day", "month", "total"]
 
 
@@ -23,6 +26,29 @@ class KeyBudget(msgspec.Struct, frozen=True):
         """The budget as a person writes it."""
         amount = f"${self.dollars:,.2f}".removesuffix(".00")
         return amount if self.period == "total" else f"{amount}/{self.period}"
+
+    def began_at(self, now: float) -> float:
+        """Return when the present period began (UTC)."""
+        at = time.gmtime(now)
+        match self.period:
+            case "day":
+                return now - now % _DAY_SECONDS
+            case "month":
+                return float(timegm((at.tm_year, at.tm_mon, 1, 0, 0, 0, 0, 0, 0)))
+            case "total":
+                return 0.0
+
+    def begins_again_at(self, now: float) -> float | None:
+        """Return when the next period begins (UTC); None if there is none."""
+        at = time.gmtime(now)
+        match self.period:
+            case "day":
+                return now - now % _DAY_SECONDS + _DAY_SECONDS
+            case "month":
+                year, month = (at.tm_year + 1, 1) if at.tm_mon == 12 else (at.tm_year, at.tm_mon + 1)
+                return float(timegm((year, month, 1, 0, 0, 0, 0, 0, 0)))
+            case "total":
+                return None
 
 
 class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +71,20 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     spent_before: float = 0.0
     """Dollars that earlier keys of the name had spent on the day (UTC) on which this one was created."""
     revoked_at: float | None = None
+
+    def counted_from(self, now: float) -> str:
+        """Return the day (UTC) from which on its calls count towards its budget."""
+        began_at = 0.0 if self.budget is None else self.budget.began_at(now)
+        return _day(max(began_at, self.created_at))
+
+    def spent(self, dollars: float, now: float) -> float:
+        """Return what the key has spent, of the dollars that its name has cost since that day."""
+        earlier = self.spent_before if self.counted_from(now) == _day(self.created_at) else 0.0
+        return max(0.0, dollars - earlier)
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 class HashedKey(msgspec.Struct, frozen=True):

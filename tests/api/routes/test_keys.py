@@ -27,6 +27,10 @@ async def test_a_key_is_answered_once_listed_without_its_text_and_revoked(daemon
         "priority_max": 0,
         "weight": 1.0,
         "budget": "$50/month",
+        "spent": 0.0,
+        "is_reached": False,
+        "resumes_at": None,
+        "all_paths": False,
         "created_at": created["created_at"],
         "revoked_at": None,
     }

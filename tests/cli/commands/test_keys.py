@@ -1,6 +1,11 @@
 """`keys`: created once, listed without their text, revoked."""
 
+import contextlib
+import time
+
 from tests.cli.conftest import Workspace
+
+from paceline.store import SpendRow, SqliteStore
 
 SETTINGS = """
 [accounts.work]
@@ -52,3 +57,24 @@ def test_wrong_use_names_the_value_and_the_fix(workspace: Workspace) -> None:
     assert "it has: work" in workspace.run("keys", "create", "b", "--pool", "wrok", code=2).stderr
     assert "there is no key 'taem'" in workspace.run("keys", "revoke", "taem", code=2).stderr
     assert [each["name"] for each in workspace.run_json("keys", "list")["keys"]] == ["team"]
+
+
+def test_keys_and_status_show_what_is_spent_of_a_budget_and_that_it_is_reached(workspace: Workspace) -> None:
+    workspace.run("keys", "create", "team", "--budget", "$5/day")
+    workspace.run("keys", "create", "rich", "--budget", "$500")
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    with contextlib.closing(SqliteStore(workspace.home / "paceline.db")) as store:
+        rows = [SpendRow(day=today, key=key, account="w", model="m", billed=5.25) for key in ("team", "rich")]
+        store.add_spend(rows)
+
+    listed = " ".join(workspace.run("keys", "list").stdout.split())
+    entries = {each["name"]: each for each in workspace.run_json("keys", "list")["keys"]}
+    status = workspace.run("status").stdout
+
+    assert "$5.25 of $500" in listed
+    assert [(entries[name]["spent"], entries[name]["is_reached"]) for name in ("team", "rich")] == [
+        (5.25, True),
+        (5.25, False),
+    ]
+    (line,) = [each for each in status.splitlines() if each.startswith("key:")]
+    assert line.startswith("key:team       its budget: $5.25 of $5/day, reached; continues ")

@@ -8,13 +8,14 @@ from litestar.params import FromPath
 
 from paceline.api.context import Context
 from paceline.api.request_body import read_body
-from paceline.engine.key_commands import KeyRequest, create_key, present_keys, revoke_key
-from paceline.views.keys import KeyList, NewKeyView, RevokedKeyView, key_view, new_key_view, revoked_key_view
+from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
+from paceline.views.keys import KeyList, NewKeyView, RevokedKeyView, key_list, new_key_view, revoked_key_view
 
 
 @get("/v1/keys", sync_to_thread=False, summary="The keys of clients of the gateway, never their text")
 def get_keys(context: Context) -> KeyList:
-    return KeyList(keys=[key_view(each.key) for each in present_keys(context.store.client_keys())])
+    store = context.store
+    return key_list(store.client_keys(), store.spend, context.calls.unsaved(), context.now)
 
 
 @post("/v1/keys", status_code=201, opt={"body": KeyRequest}, summary="Create a key; its text is answered once")

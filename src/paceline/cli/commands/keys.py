@@ -5,15 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.live_state import live_spend
+from paceline.cli.call_text import budget_text
+from paceline.cli.live_state import live_spend, read_keys
 from paceline.cli.options import AsJson
 from paceline.cli.output import print_table, print_value, say, table
 from paceline.cli.time_text import absolute
 from paceline.cli.wiring import Home, open_home
-from paceline.engine.key_commands import KeyRequest, create_key, present_keys, revoke_key
-from paceline.store import ClientKey, SpendRow
+from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
+from paceline.store import SpendRow
 from paceline.views.gateway_calls import spend_since
-from paceline.views.keys import KeyList, key_view, new_key_view, revoked_key_view
+from paceline.views.keys import KeyView, new_key_view, revoked_key_view
 
 app = typer.Typer(no_args_is_help=True, help="Keys of your own for clients of the gateway: create, list, revoke.")
 
@@ -82,19 +83,20 @@ def create_command(
 def list_command(as_json: AsJson = False) -> None:
     """List the keys and what they allow; never their text."""
     with open_home() as home:
-        keys = [each.key for each in present_keys(home.store.client_keys())]
+        now = time.time()
+        found = read_keys(home, now)
         if as_json:
-            print_value(KeyList(keys=[key_view(key) for key in keys]))
+            print_value(found)
             return
-        if not keys:
+        if not found.keys:
             say("No keys yet. `paceline keys create NAME` makes one for a team.")
             return
         made = table("key", "address", "models", "limits", "weight", "budget", "since")
-        for key in keys:
+        for key in found.keys:
             since = absolute(key.created_at, home.zone)
-            budget = "" if key.budget is None else key.budget.text
             address = "all" if key.pool is None else f"/gateway/{key.pool}/"
-            models = ", ".join(key.models) or "all"
+            models = ", ".join(key.models) or ("all, and all paths" if key.all_paths else "all")
+            budget = budget_text(key, now, home.zone)
             made.add_row(key.name, address, models, _limits_text(key), f"{key.weight:g}", budget, since)
         print_table(made)
 
@@ -122,6 +124,6 @@ def _unsaved(home: Home, name: str, now: float) -> list[SpendRow]:
     return [SpendRow(day=today, key=name, account="", model="", billed=max(0.0, known - stored))]
 
 
-def _limits_text(key: ClientKey) -> str:
+def _limits_text(key: KeyView) -> str:
     named = (("parallel", key.parallel), ("rpm", key.rpm), ("tpm", key.tpm), ("priority", key.priority_max or None))
     return ", ".join(f"{name} {number:,}" for name, number in named if number is not None)

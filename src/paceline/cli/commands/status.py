@@ -6,9 +6,9 @@ import msgspec
 from msgspec import UNSET
 from rich.text import Text
 
-from paceline.cli.call_text import call_counts_text
+from paceline.cli.call_text import budget_text, call_counts_text
 from paceline.cli.limit_text import condition_text, limit_text
-from paceline.cli.live_state import read_live
+from paceline.cli.live_state import read_keys, read_live
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
@@ -44,6 +44,9 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
     _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
         _print_fact("gateway", call_counts_text(status.gateway))
+    for key in read_keys(home, now).keys:
+        if key.is_reached:
+            _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:
