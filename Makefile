@@ -35,7 +35,7 @@ test: env  ## run linters, type checks, layer checks and all tests
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: env browser  ## run all tests
-	$(PYTEST) -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal
 
 lint: env  ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""World: thousands of seeded lives without a broken promise, and proof that the checkers see a broken one."""
+"""World: hundreds of seeded lives without a broken promise, and proof that the checkers see a broken one."""
 
 from collections.abc import Callable
 
@@ -13,10 +13,10 @@ from paceline.testing import World
 from paceline.testing.world import Figures
 from paceline.testing.world.checked_governor import BrokenPromise, CheckedGovernor
 
-SEEDS_PER_CHUNK = 50
-SUITE_SEEDS = 1_000
-ENGINE_SEEDS = 250
-ENGINE_SEEDS_PER_CHUNK = 25
+SEEDS_PER_CHUNK = 20
+SUITE_SEEDS = 400
+ENGINE_SEEDS = 80
+ENGINE_SEEDS_PER_CHUNK = 20
 SOAK_SEEDS_PER_CHUNK = 500
 
 
