@@ -26,6 +26,7 @@ _CODE = re.compile(
     |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
     |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
     |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
+    |^[-dlcbps](?:[r-][w-][xsStT-]){3}
     |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
     re.X | re.I,
 )
@@ -35,13 +36,13 @@ _TEST_LOG = re.compile(
     r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
 )
 _TEST_NAME = re.compile(
-    r"^(?:not )?ok \d{1,6}\b|\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
+    r"^(?:not )?ok \d{1,6}\b|^test \S{1,200} \.\.\. |\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
 _TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
-    r"|while getting https?:|docs\.github\.com/rest"
+    r"|while getting https?:|docs\.github\.com/rest|when calling the (?!Invoke|Converse)\w{1,60} operation"
     r"|(?i:secondary rate limit|pull rate limit|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d))"
 )
 # A string of a program or a member of an object states nothing, unless the object is an error that was printed.
@@ -51,9 +52,10 @@ _LITERAL = re.compile(
 _CHANGED = re.compile(r"[+-]{1,3}\s?(?=\S)")  # how a diff marks a line
 _MEMBER = re.compile(r"""(?!\w{0,60}(?:Error|Exception)\s?:)[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
 _BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
-_BODY_KEY = re.compile(
-    r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg|reason)["']?\s?:""", re.I
-)
+_BODY_KEY = re.compile(r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg)["']?\s?:""", re.I)
+# A record of a program's log: its level, and no error inside.
+_LOG_RECORD = re.compile(r"""["'](?:level|severity|levelname|log_?level|lvl)["']\s?:""", re.I)
+_ERROR_KEY = re.compile(r"""["'](?:err|errors?|exception|status_?code|status)["']\s?:""", re.I)
 _DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
 _CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before
 _ANNOUNCEMENT = re.compile(r"\w(?:Error|Exception): ?$")
@@ -106,7 +108,8 @@ def _is_foreign(line: str, *, is_soft: bool) -> bool:
     if _ANOTHER_HOST.search(line):
         return True
     if _DOCUMENT.match(line):
-        return is_soft or not _BODY_KEY.search(line)
+        is_record = _LOG_RECORD.search(line) and not _ERROR_KEY.search(line)
+        return is_soft or bool(is_record) or not _BODY_KEY.search(line)
     is_data = _LITERAL.match(line) or _MEMBER.match(line)
     if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
         return True

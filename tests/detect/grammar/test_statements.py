@@ -12,11 +12,11 @@ from paceline.detect.parsing.text import make_readable
 from paceline.detect.providers import KNOWN
 
 # Of the messages in `unseen.jsonl`: what is read right today. Raise the bars with every improvement; never lower them.
-LEAST_RIGHT = 279
+LEAST_RIGHT = 280
 # Of the messages of providers that were left out one by one.
 LEAST_LEFT_OUT = 0.92
 # Of the lines in `everyday.jsonl`, by list: false alarms today. Lower the bars with every improvement.
-MOST_ALARMS = {"reported": 0, "before": 2, "after": 14}
+MOST_ALARMS = {"reported": 0, "before": 2, "after": 0}
 
 
 class Unseen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

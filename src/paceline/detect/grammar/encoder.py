@@ -19,9 +19,9 @@ NUMBER = "#"
 STATUS = "4"
 """A number that may be an HTTP status: a statement may begin after it."""
 WHOLE = "%"
-"""100% and more."""
+"""100% and more, 15 of 15."""
 SHARE = "&"
-"""Less than 100%: nothing is spent."""
+"""Less than 100%, 3/15: nothing is spent."""
 LEVEL = "E"
 """The level of a log line: a statement may begin after it."""
 OPEN, CLOSE = "()"
@@ -32,6 +32,7 @@ MAX_WORDS = 24_000
 
 _TOKEN = re.compile(
     r"""(?P<word>[^\W\d_]+(?:'[^\W\d_]+)?(?:[-_](?=[^\W\d_]))?)
+    |(?<![\d/])(?P<part>\d{1,9}(?:\.\d{1,2})?)\s?(?:/|of|out\sof)\s?(?P<ratio>\d{1,9}(?:\.\d{1,2})?)(?![\d/.:])
     |(?P<number>\d[\d.,]*\d|\d)(?P<percent>%)?
     |(?P<line>\n)
     |(?P<stop>[.!?;](?=\s|$)|[·|{}\[\]>])
@@ -49,7 +50,7 @@ _CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
 _BEFORE_QUOTE = ":=({[,"
 # Words in quotes after which the sentence continues: `Chapter 4: "Too Many Requests" and its friends`.
 _TITLE = re.compile(r"""(?<=:\s)(["'])[^"'\n]{1,80}\1\s[a-z]+\s(?!=)""")
-_NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail"})
+_NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail", "text"})
 _LEVELS = frozenset({"ERROR", "WARN", "WARNING", "FATAL"})
 _FIRST_WITHOUT_SPACES = "\u3040"
 
@@ -63,13 +64,13 @@ class Encoded(msgspec.Struct, frozen=True):
     joined: str
     line_ends: list[int]
 
-    def beside(self, start: int, end: int, *, reach: int) -> str:
-        """Return the letters from `start` to `end` and up to `reach` on both sides of them, within their lines."""
+    def beside(self, start: int, end: int, *, reach: int) -> tuple[str, str]:
+        """Return up to `reach` letters before `start` and after `end`, within their lines."""
         after = bisect_left(self.line_ends, start)
         first = self.line_ends[after - 1] + 1 if after else 0
         following = bisect_left(self.line_ends, end)
         last = self.line_ends[following] if following < len(self.line_ends) else len(self.letters)
-        return self.letters[max(first, start - reach) : min(last, end + reach)]
+        return self.letters[max(first, start - reach) : start], self.letters[end : min(last, end + reach)]
 
 
 class Encoder:
@@ -135,6 +136,8 @@ class Encoder:
             building.replace(concept, end)
             return ""
         letter = self._words.get(word, OTHER)
+        if letter == Concept.MODEL and building.ends_in_a_name(start):
+            letter = OTHER
         if letter == Concept.HOUR:
             letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
         building.add(letter, start, end, "1" if is_joined else "0")
@@ -168,6 +171,10 @@ class _Building:
         """Return whether what begins here continues an identifier."""
         return start > 0 and self._text[start - 1] == "_"
 
+    def ends_in_a_name(self, start: int) -> bool:
+        """Return whether what begins here is the end of a name that nobody knows: `inventory-service`."""
+        return start > 0 and self._text[start - 1] == "-" and self.letters[-1] == OTHER
+
     def done(self) -> Encoded:
         return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined), self.line_ends)
 
@@ -180,6 +187,8 @@ def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -
             if token["percent"]:
                 return WHOLE if len(number.partition(".")[0]) >= 3 else SHARE
             return STATUS if len(number) == 3 and number[0] in "45" else NUMBER
+        case "ratio":
+            return WHOLE if float(token["part"]) >= float(token["ratio"]) else SHARE
         case "line" | "stop" | "colon" | "dash":
             return BEGIN
         case "quote":

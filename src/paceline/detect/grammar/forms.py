@@ -9,8 +9,8 @@ import re
 import msgspec
 
 # Any word of a statement; between two concepts of a form only a few may stand.
-_ANY = r'[^|"!N<>,eE&]'
-_MODIFIER = r'[^|"!N<,eEs&]'
+_ANY = r'[^|"!N<>,eE&-]'
+_MODIFIER = r'[^|"!N<,eEs&-]'
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -48,6 +48,8 @@ FORMS: tuple[Form, ...] = (
     _form("limit-spent", r"Ra?s", "R", "s", is_loose=True),
     _form("limit-spent", rf"PV{_ANY}{{0,3}}?s", "V", "s"),
     _form("accounts-spent", rf"A{_ANY}{{0,4}}?n{_ANY}{{0,3}}?s", "n", "A", "s"),
+    # "the free tier of the model has been exhausted"
+    _form("limit-spent", rf"I(?:[>f]?{_MODIFIER}){{0,5}}?s", "I", "s", is_loose=True),
     # "request too large for this model on tokens per minute": no wait changes it
     _form("oversize", r"Z", "Z", is_loose=True),
     # "you are out of credits", "every account has run out of quota"
@@ -55,6 +57,8 @@ FORMS: tuple[Form, ...] = (
     # "used all of your premium requests", "used 100% of your quota"
     _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$d]{_NOUNS}", "qurbl$d", "v"),
     _form("used-all", r"vY[#4]I?[urb]", "urb", "v"),
+    # "used 15 of 15 daily tasks", "100 messages per 3 hours used"
+    _form("used-all", rf"v[A%]f?{_ANY}{{0,4}}?Pw|[urb]>{_ANY}{{0,2}}?Pv(?![#4A%&])", "P", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"
     _form("none-left", rf"0{_ANY}{{0,3}}?[qk$d](?!x)L?", "qk$d", "0"),
     _form("none-left", rf"0{_ANY}{{0,3}}?[urbwS]{_ANY}?L", "L", "urbwS", "0"),
@@ -69,8 +73,8 @@ FORMS: tuple[Form, ...] = (
     # "concurrency is too high", "high concurrency usage"
     _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
     # "request was throttled", "rate limited", "limiting requests", "cooling down"; "throttled to 10" is a setting
-    _form("throttled", r"(?:T|Ra?j|jxR)(?!t[#4])", "Tj"),
-    _form("throttled", r"aR?Jr|J[rb]?a{0,2}s", "J"),
+    _form("throttled", r"(?:T|Ra?j|j[x_]R)(?!t[#4])", "Tj"),
+    _form("throttled", r"aR?Jr|J[rb]?a{0,2}s|RJ(?=>[#4])", "J"),
     _form("throttled", r"[mrY]aR?J", "J", open_end=True),
     _form("throttled", r"J|RlY", "JR", is_loose=True),
     _form("throttled", r"[aA]C|n[#4]?C", "C"),
@@ -79,7 +83,7 @@ FORMS: tuple[Form, ...] = (
     # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"
     _form("busy", r'ma{0,3}O|[|4]O(?=[|"#4]|$)|aO|yt?[^|"!N]{0,3}?O', "O"),
     _form("busy", r"O", "O", is_loose=True),
-    _form("busy", r'H[xa]?D|DH|yt?[^|"!N]{0,3}?D', "D", "Hy"),
+    _form("busy", r'H[xa_]?D|DH|yt?[^|"!N]{0,3}?D', "D", "Hy"),
     # "server is busy", "at full capacity"
     _form("busy", r"[mS]a{0,3}B", "B"),
     _form("busy", rf"@{_ANY}{{0,2}}?k", "k", "@"),

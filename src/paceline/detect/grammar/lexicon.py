@@ -69,6 +69,9 @@ class Concept(StrEnum):
     CONNECTIVE = ">"
     UNTIL = "<"  # what follows states when it ends
     ERROR = "e"
+    FILLER = "_"  # it names nothing
+    REMEDY = "-"  # what a customer can do about it
+    PRODUCT = "U"  # of a provider of models: nobody else's limit
     # What makes them harmless
     WE = "W"
     PROSE = "!"
@@ -85,7 +88,8 @@ _WORDS: dict[Concept, str] = {
         nutzungslimit лимит sınırı 上限 限额 限制 制限 한도 제한""",
     Concept.WINDOW: "window windows",
     Concept.ACCOUNT: """
-        account accounts credential credentials key keys providers channel channels deployment deployments""",
+        account accounts organization organisation org workspace credential credentials key keys providers channel
+        channels deployment deployments""",
     Concept.QUOTA: """
         quota quotas allowance allowances allocation allotment entitlement grant kontingent cuota cota 额度 配额
         資源包 资源包 할당량""",
@@ -148,26 +152,36 @@ _WORDS: dict[Concept, str] = {
     Concept.WAITING: "waiting waited",
     Concept.AT: "at over under",
     Concept.NEEDED: "requires require required needs",
-    Concept.YOUR: "your you've you you're us",
+    Concept.YOUR: """
+        your you've you you're us du dein deine deinem ihr ihre ihrer sie vous votre vos ton tu tus su sus tua suas você
+        seu sua""",
     Concept.PLAN: """
         free allocated included premium individual personal trial plan subscription membership opus sonnet
         haiku fable oauth tier session""",
     Concept.WE: "we we're we've",
     Concept.MODEL: """
         llm model models server servers service services system engine api backend provider endpoint cluster
-        upstream""",
+        upstream gateway""",
     Concept.AUXILIARY: """
         has have been was were is are be being now already currently temporarily fully completely again has's
         still may too very""",
     Concept.OF: "of de di do du d'",
     Concept.TO: "to",
     Concept.HOUR: "hour hours hr h",
-    Concept.CONNECTIVE: "for on and or but with by while as set upgrade per via please",
+    Concept.CONNECTIVE: "for on and or but with by while as set per via please",
+    Concept.REMEDY: "upgrade purchase buy subscribe recharge",
     Concept.UNTIL: """
         in again try reset resets resetting refresh refreshes renews replenishes replenished renewed refreshed refill
         refills before until wait
         retry retrying come return available-in next""",
     Concept.ERROR: "error errors code",
+    Concept.FILLER: """
+        the a an this that these those it it's its their our there user users team teams more most
+        maximum max number total pool""",
+    Concept.PRODUCT: """
+        anthropic claude openai chatgpt gpt codex gemini vertex bedrock azure groq grok mistral codestral cohere
+        deepseek kimi moonshot glm zhipu qwen dashscope minimax openrouter litellm copilot windsurf kiro cline aider
+        ollama llama cerebras sambanova perplexity huggingface antigravity opencode jules devin""",
     Concept.PROSE: """
         when whenever if once after unless whether how why so i i'm i'll i've let let's add added adds fix
         fixed fixes handle handles handled handling should could will can say says said docs test tests
@@ -179,9 +193,15 @@ _WORDS: dict[Concept, str] = {
     Concept.NOT: "not never without",
     Concept.FOREIGN: """
         bundle bundles asset assets chunk chunks artifact artifacts runner runners executor executors core cores
-        vcpu vcpus subnet autoscaling database databases postgres mysql redis replication tablespace
-        row rows connections backup backups mailbox device devices seats meeting meetings room rooms appointment
-        appointments calendar vacation driver drivers truck trucks guest guests performance fixture fixtures""",
+        build builds pipeline pipelines deploy deploys commit commits repository repositories lfs
+        vcpu vcpus subnet autoscaling vm vms bucket buckets snapshot snapshots namespace nodes cron lambda
+        database databases postgres mysql redis kafka replication tablespace row rows clients connections partition
+        backup backups export exports download downloads certificate certificates domains dns maps geocoding
+        email emails mail mails mailbox smtp sms recipients sending newsletter post posts comments friend friends
+        device devices printer seats parking meeting meetings room rooms appointment appointments booking bookings
+        calendar vacation leave driver drivers truck trucks guest guests employees students license licenses licence
+        card cards coupon coupons orders checkout withdrawal withdrawals transfers gas steps calories calorie
+        performance fixture fixtures scenario demo campaign ad ads player players""",
 }
 
 _PAIRS: dict[Concept, str] = {
@@ -196,6 +216,7 @@ _PAIRS: dict[Concept, str] = {
     Concept.PARALLEL: "in-flight",
     Concept.THROTTLED: "slow-down",
     Concept.LONG: "billing-period billing-cycle",
+    Concept.REMEDY: "top-up",
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
     Concept.AUXILIARY: "as-of",

@@ -3,6 +3,7 @@
 Here: the meaning of a statement, and which statement counts. Never here: words, forms, or when a limit ends.
 """
 
+import re
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 from paceline.core.signals import Cause
 from paceline.detect.grammar.encoder import CLOSED, STARTS, Encoded, Encoder
 from paceline.detect.grammar.forms import FORMS, Form
-from paceline.detect.grammar.lexicon import LEXICON, Concept, Lexicon
+from paceline.detect.grammar.lexicon import LEXICON, OTHER, Concept, Lexicon
 from paceline.detect.kinds import Kind
 from paceline.detect.prefilter import Branch
 
@@ -26,7 +27,13 @@ FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
-_RIGHT = frozenset('|",<>ftL@#4&E()')
+_OURS = re.compile(r"[WYuIUbmnRGPp4%]")
+"""What shows that it is a limit on calls of a model: "you", usage, tokens, a plan, a period."""
+_WHEN = re.compile(r"<(?:[<@#4>|]|x[#4]|$)")
+"""When it ends: "try again", "resets at", "in 5"; not "in the queue"."""
+_OUR_MONEY = re.compile(r"[WYuIUbmnr4-]")
+"""The same of money, which every shop and every game has: a period or a wait are not enough."""
+_RIGHT = frozenset('|",<>-ftL@#4&E()')
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,12 +99,15 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
             return None  # a page about limits
         if CLOSED in lead or letters[begin - 1] not in STARTS:
             return None
-        clause = lead + letters[start:end] + _until(after[:NEAR], "|")
-        if _is_of_another(letters[start:end], clause, encoded.beside(start, end, reach=NEAR)):
+        clause = lead + letters[start:end] + _until(after, "|")
+        before, behind = encoded.beside(start, end, reach=NEAR)
+        if _is_of_another(form.name, letters[start:end], clause, before, behind):
+            return None
+        if is_code and _is_a_mere_name(encoded, start, end):
             return None
         if "X" in letters[start:end] and "Y" not in clause and "<" not in after:
             return None  # news: a limit that is gone may have been lifted
-        if not form.open_end and not _ends(after, is_code=is_code):
+        if not form.open_end and not _ends(letters[start:end], after, is_code=is_code):
             return None
     meaning = _meaning(form.name, letters[start:end], lead, after)
     # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
@@ -108,13 +118,33 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
     return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
 
 
-def _is_of_another(core: str, clause: str, line: str) -> bool:
+def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) -> bool:
     """Return whether it is the limit of something else: of a database, of a build. Builds have budgets too."""
+    line = before + core + behind
     if "d" in core and not {"$", "u", "n"} & set(line):
         return True
-    # Another clause of the line may say so as well, unless this one says that it is yours.
-    scope = clause if {"Y", "u", "I"} & set(clause) else clause + line
-    return "F" in scope and not {"c", "R"} & set(scope)
+    if {"$", "d"} & set(core) or (form == "lacking" and "q" in core):
+        if OTHER in before + clause and not _OUR_MONEY.search(line):
+            return True
+    elif OTHER in clause:
+        # It names what nobody knows. What is counted, as in "too many messages", does not say whose limit it is.
+        shown_in = clause.replace(core, "", 1) if form == "too-many" else clause
+        if not (_OURS.search(shown_in) or _WHEN.search(line)):
+            return True
+    # The head of the line says whose it is, and what follows, unless this clause says that it is yours.
+    scope = before + clause if {"Y", "u", "I"} & set(clause) else clause + line
+    return "F" in scope and not {"c", "R", "U"} & set(scope)
+
+
+def _is_a_mere_name(encoded: Encoded, start: int, end: int) -> bool:
+    """Return whether an identifier stands beside other words, none of which says that it is an error: a listing."""
+    joined = encoded.joined
+    while start > 1 and joined[start - 1] == "1":
+        start -= 1
+    while end < len(joined) and joined[end] == "1":
+        end += 1
+    line = "".join(encoded.beside(start, end, reach=NEAR))
+    return OTHER in line and {"e", "4", "E"}.isdisjoint(line)
 
 
 def _beginning(letters: str, start: int) -> int:
@@ -125,9 +155,10 @@ def _beginning(letters: str, start: int) -> int:
     return place
 
 
-def _ends(after: str, *, is_code: bool) -> bool:
+def _ends(core: str, after: str, *, is_code: bool) -> bool:
     """Return whether a statement may end here. Names in a list, as in code, state nothing."""
-    after = after[:3].lstrip("eP")
+    # "5 concurrent E2B sandboxes": an adjective is followed by what it is about.
+    after = after[:4].lstrip("x#") if core.endswith("c") else after[:3].lstrip("eP")
     return not after or (after[0] in _RIGHT and not (is_code and after[0] == ","))
 
 

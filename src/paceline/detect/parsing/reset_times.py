@@ -164,16 +164,18 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 _CUE = re.compile(
     r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
     r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es|ed)?|refills?|renewed|replenish(?:es|ed)?|cycle\sends"
-    r"|window\sends|lifted|restored|until|blocked\sfor|cooling\sdown|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
+    r"|window\sends|lifted|restored|until|(?:blocked|limit(?:ed|ing)|paused|locked|suspended)\sfor|cooling\sdown|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
     r"|attendi|riprova|reimpostat[oa])(?:\b|(?=\s))"
+    # "more in 38 minutes", "you can start new tasks in 5 hours", "the next one opens in 41 min"
+    r"|\b(?:more|next|start|continue|(?:re)?opens?|back|ready|clears?|lifts?)(?:\s[a-z]{1,12}){0,3}(?=\sin\s~?\d)"
     r"|再試行|подождите|poczekaj|počkejte|bekleyin|将在|将于|請在|请在|请等待|等待|请于|예정|리셋|재설정",
     re.I,
 )
 _CONNECT = re.compile(
     r"(?:\s(?:will|is|are|be|again|access|limit|quota|usage|your|the|it|up|by|about|around|approximately|roughly"
     r"|approx\.?|another|using|this|model|at\sleast|next|time|se|d[ée]|wieder|de\snovo|de\snuevo)\b){0,4}"
-    r"\s?[:=~≈]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para):?\s)?[:~≈]?\s?",
+    r"\s?[:=~≈(]?\s?(?:(?:on|at|in|after|for|by|until|within|till|em|en|el|le|dans|à|às|am|um|ab|tra|il|para):?\s)?[:~≈]?\s?",
     re.I,
 )
 _OWN = re.compile(
