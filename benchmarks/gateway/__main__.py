@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.gateway.load import Figures
-from benchmarks.gateway.processes import TOKEN, Contender, Field
+from benchmarks.gateway.processes import Contender, Field
 
 CONNECTIONS = 32
 CONCURRENCIES = (1, 4, 16, 64)
@@ -50,6 +50,15 @@ class Rate(msgspec.Struct):
     failed: int = 0
 
 
+class Latency(msgspec.Struct):
+    """The best of each number over all rounds of a contender."""
+
+    per_second: float = 0.0
+    p50: float = float("inf")
+    p99: float = float("inf")
+    failed: int = 0
+
+
 def measure_rates(contenders: list[Contender], sizes: Sizes) -> dict[str, Rate]:
     rates = {contender.name: Rate() for contender in contenders}
     for contender in contenders:
@@ -69,12 +78,11 @@ def measure_rates(contenders: list[Contender], sizes: Sizes) -> dict[str, Rate]:
 
 
 def show_rates(console: Console, field: Field, sizes: Sizes) -> None:
-    contenders = [field.direct, field.bare, field.ours]
+    contenders = [field.direct, field.bare, *field.ways]
     if field.earlier is not None:
         contenders.append(field.earlier)
     if field.litellm is not None:
-        through = Contender("LiteLLM proxy, pass-through", field.litellm.process, field.litellm.port, "/through")
-        contenders += [field.litellm, through]
+        contenders += [field.litellm, field.litellm.variant("LiteLLM proxy, pass-through", path="/through")]
     rates = measure_rates(contenders, sizes)
     direct, bare = rates[field.direct.name], rates[field.bare.name]
     table = Table(title=f"small calls, {CONNECTIONS} connections")
@@ -93,38 +101,47 @@ def show_rates(console: Console, field: Field, sizes: Sizes) -> None:
         )
     console.print(table)
     if field.earlier is not None:
-        before, after = rates[field.earlier.name], rates[field.ours.name]
-        calls, cpu = after.per_second / before.per_second, after.cpu_microseconds / before.cpu_microseconds
-        console.print(f"compared with before: {calls:.2f} of the calls, {cpu:.2f} of the processor time")
+        before = rates[field.earlier.name]
+        for each in field.ways:
+            after = rates[each.name]
+            calls, cpu = after.per_second / before.per_second, after.cpu_microseconds / before.cpu_microseconds
+            console.print(f"{each.name}: {calls:.2f} of the calls before, {cpu:.2f} of the processor time")
     if field.litellm is None:
         console.print("LiteLLM is not installed in .venv-bench and was left out: make bench-gateway")
 
 
-def show_latency(console: Console, field: Field, sizes: Sizes) -> None:
-    """Measure as public benchmarks of gateways do: what a proxy adds to an upstream that takes 20 ms."""
-    contenders = [field.direct, field.bare, field.ours]
-    contenders += [each for each in (field.earlier, field.litellm) if each is not None]
-    table = Table(title=f"an upstream that takes {LATENCY_SECONDS * 1e3:g} ms: added by a proxy, p50 / p99 in ms")
-    for column in ("", *(f"{connections} at once" for connections in CONCURRENCIES), "failed"):
-        table.add_column(column, justify="left" if not column else "right")
-    best: dict[tuple[str, int], Figures] = {}
-    failed = dict.fromkeys((contender.name for contender in contenders), 0)
+def measure_latency(contenders: list[Contender], sizes: Sizes) -> dict[tuple[str, int], Latency]:
+    best: dict[tuple[str, int], Latency] = {}
     for contender in contenders:
         contender.load(connections=CONCURRENCIES[-1], seconds=0.5)
     for _ in range(sizes.rounds):
         for connections in CONCURRENCIES:
             for contender in contenders:
                 figures = contender.load(connections=connections, seconds=sizes.seconds / 2)
-                failed[contender.name] += figures.failed
-                before = best.get((contender.name, connections))
-                if before is None or figures.p99 < before.p99:
-                    best[contender.name, connections] = figures
-    for contender in contenders[1:]:
+                latency = best.setdefault((contender.name, connections), Latency())
+                latency.per_second = max(latency.per_second, figures.calls / figures.seconds)
+                latency.p50 = min(latency.p50, figures.p50)
+                latency.p99 = min(latency.p99, figures.p99)
+                latency.failed += figures.failed
+    return best
+
+
+def show_latency(console: Console, field: Field, sizes: Sizes) -> None:
+    """Measure as public benchmarks of gateways do: what a proxy adds to an upstream that takes 20 ms."""
+    contenders = [field.direct, field.bare, *field.ways]
+    contenders += [each for each in (field.earlier, field.litellm) if each is not None]
+    best = measure_latency(contenders, sizes)
+    table = Table(title=f"an upstream that takes {LATENCY_SECONDS * 1e3:g} ms: calls/s, and p50 / p99 added in ms")
+    for column in ("", *(f"{connections} at once" for connections in CONCURRENCIES), "failed"):
+        table.add_column(column, justify="left" if not column else "right")
+    for contender in contenders:
         cells = []
         for connections in CONCURRENCIES:
-            direct, figures = best[field.direct.name, connections], best[contender.name, connections]
-            cells.append(f"{(figures.p50 - direct.p50) * 1e3:.2f} / {(figures.p99 - direct.p99) * 1e3:.2f}")
-        table.add_row(contender.name, *cells, str(failed[contender.name]))
+            direct, own = best[field.direct.name, connections], best[contender.name, connections]
+            added = f"  {(own.p50 - direct.p50) * 1e3:.2f} / {(own.p99 - direct.p99) * 1e3:.2f}"
+            cells.append(f"{own.per_second:,.0f}{'' if own is direct else added}")
+        failed = sum(best[contender.name, connections].failed for connections in CONCURRENCIES)
+        table.add_row(contender.name, *cells, str(failed))
     console.print(table)
 
 
@@ -165,7 +182,8 @@ def show_memory(console: Console, field: Field, sizes: Sizes) -> None:
 def upload(contender: Contender, size: int) -> None:
     """Make one call with a body of the given size, with the model at its beginning."""
     head = (
-        f"POST {contender.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {size}\r\n\r\n"
+        f"POST {contender.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {contender.key}\r\n"
+        f"Content-Length: {size}\r\n\r\n"
     )
     body = b'{"model": "gpt-5", "x": "'
     with socket.create_connection(("127.0.0.1", contender.port)) as connection:

@@ -1,31 +1,53 @@
-"""Our gateway in its own process, with the limiter, the signals and the metrics it has in production."""
+"""Our gateway in its own process, with the limiter, the keys, the books and the store it has in production.
+
+Prints its port, a client's key without rules, and one with all of them.
+"""
 
 import asyncio
 import sys
+import tempfile
+from pathlib import Path
 
 import uvicorn
 import uvloop
 
 from paceline import Limiter
 from paceline.clock import SystemClock
-from paceline.gateway import Gateway, RequestAccess, make_server_protocol
+from paceline.engine.key_commands import KeyRequest, create_key, scope_of_key
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings
+from paceline.settings import AccountSettings, Settings
+from paceline.store import SqliteStore
+
+MOST = 10**9
+"""A limit that is never reached."""
+PLAIN = KeyRequest(name="plain")
+RULED = KeyRequest(name="ruled", models=("gpt-*",), parallel=MOST, rpm=MOST, tpm=MOST, budget="$900000000/month")
+"""A key with every rule, none of which is ever reached."""
 
 
 async def nothing(scope: object, receive: object, send: object) -> None:
     """Serve no API."""
 
 
-async def serve(base_url: str, token: str) -> None:
-    clock = SystemClock()
+async def serve(base_url: str, token: str, folder: Path) -> None:
+    clock, store = SystemClock(), SqliteStore(folder / "paceline.db")
     account = AccountSettings(name="work", provider="openai", kind="metered", base_url=base_url, key_env="KEY")
+    scope = scope_of_key(RULED.name)
+    access = RequestAccess([account], token=token, environ={"KEY": "sk-benchmark"})
     gateway = Gateway(
-        Limiter(max_parallel_runs=None, limits={"openai/*/*": 5000}, clock=clock),
-        RequestAccess([account], token=token, environ={"KEY": "sk-benchmark"}),
+        Limiter(
+            max_parallel_runs=None,
+            limits={"openai/*/*": 5000, scope: MOST},
+            rates={scope: {"rpm": MOST, "tpm": MOST}},
+            clock=clock,
+        ),
+        access,
         clock=clock,
         metrics=MetricsRegistry(),
     )
+    access.keys = ClientKeys(store.client_keys)
+    gateway.calls.spend.use_store(store, clock.now())
     config = uvicorn.Config(
         nothing,
         http=make_server_protocol(gateway),
@@ -39,9 +61,12 @@ async def serve(base_url: str, token: str) -> None:
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup()
-    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    settings = Settings(home=folder, store_url="sqlite://")
+    keys = [create_key(store, settings, request, now=clock.now()).text for request in (PLAIN, RULED)]
+    print(server.servers[0].sockets[0].getsockname()[1], *keys, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(sys.argv[1], sys.argv[2]))
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        uvloop.run(serve(sys.argv[1], sys.argv[2], Path(folder)))

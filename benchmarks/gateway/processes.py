@@ -36,18 +36,25 @@ litellm_settings: {{telemetry: false}}
 
 
 class Contender:
-    """One server: a port, a path for chat completions, and its process."""
+    """One server: a port, a path for chat completions, the key that its clients present, and its process."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[str]", port: int, path: str) -> None:
+    def __init__(self, name: str, process: "subprocess.Popen[str]", port: int, path: str, *, key: str = TOKEN) -> None:
         self.name = name
         self.process = process
         self.port = port
         self.path = path
+        self.key = key
+        self.keys: list[str] = []
+        """Other keys that it accepts."""
+
+    def variant(self, name: str, *, path: str | None = None, key: str | None = None) -> "Contender":
+        """Return the same server, used in another way."""
+        return Contender(name, self.process, self.port, path or self.path, key=key or self.key)
 
     def load(self, **task: object) -> Figures:
         """Run the clients against this server."""
         fields = {
-            "port": self.port, "path": self.path, "model": "gpt-5", "headers": {"authorization": f"Bearer {TOKEN}"},
+            "port": self.port, "path": self.path, "model": "gpt-5", "headers": {"authorization": f"Bearer {self.key}"},
         }  # fmt: skip
         encoded = msgspec.json.encode(msgspec.convert(fields | task, Task)).decode()
         ran = subprocess.run(
@@ -95,7 +102,11 @@ class Field:
         self.direct = self._start("direct", "upstream", PATH, str(self._latency))
         url = f"http://127.0.0.1:{self.direct.port}"
         self.bare = self._start("bare aiohttp proxy", "bare_proxy", PATH, url)
-        self.ours = self._start("paceline gateway", "ours", f"/gateway/work{PATH}", url, TOKEN)
+        by_token = self._start("paceline gateway, token", "ours", f"/gateway/work{PATH}", url, TOKEN)
+        plain, ruled = by_token.keys
+        self.ours = by_token.variant("paceline gateway, a client's key", key=plain)
+        self.ways = [by_token, self.ours, by_token.variant("paceline gateway, a key with all rules", key=ruled)]
+        """Our gateway with each kind of login."""
         self.earlier = None
         if self._before is not None:
             self.earlier = self._start(
@@ -121,7 +132,10 @@ class Field:
         )
         self._processes.append(process)
         assert process.stdout is not None
-        return Contender(name, process, int(process.stdout.readline()), path)
+        port, *keys = process.stdout.readline().split()
+        contender = Contender(name, process, int(port), path)
+        contender.keys = keys
+        return contender
 
     def _start_litellm(self, url: str) -> Contender:
         config = Path(self._folder.name) / "litellm.yaml"

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from hashlib import blake2s
 from typing import Final
 
@@ -70,7 +71,7 @@ class ClientKeys:
 
     def find(self, presented: bytes) -> ClientKey | None:
         """Return the key with this text, also one that is revoked. None if there never was one."""
-        return self._by_digest.get(digest_of_key(presented)) if presented.startswith(_PREFIX) else None
+        return self._by_digest.get(digest_of_key(presented)) if is_client_key(presented) else None
 
     def check_present(self, key: ClientKey) -> None:
         """Raise `GatewayError` if the key was revoked meanwhile."""
@@ -119,9 +120,7 @@ class ClientKeys:
 
     def group(self, key: ClientKey, fairness_id: bytes) -> SlotGroup:
         """Return the place of a request in the queue: its key, and the part of it that the client names."""
-        part = self._part(key.name, fairness_id) if fairness_id else ""
-        scope = scope_of_key(key.name)
-        return SlotGroup(f"{scope}/{part}" if part else scope, key.weight, scope)
+        return _group(key.name, key.weight, self._part(key.name, fairness_id) if fairness_id else "")
 
     def _part(self, name: str, fairness_id: bytes) -> str:
         """Return a short name for the id: it may be a person's address, and the queue is stored."""
@@ -135,6 +134,17 @@ class ClientKeys:
                 return OTHER_PARTS
         parts[part] = now
         return part
+
+
+def is_client_key(presented: bytes) -> bool:
+    """Return whether this is the key of a client, known or not. No token looks like one."""
+    return presented.startswith(_PREFIX)
+
+
+@lru_cache(maxsize=1024)
+def _group(name: str, weight: float, part: str) -> SlotGroup:
+    scope = scope_of_key(name)
+    return SlotGroup(f"{scope}/{part}" if part else scope, weight, scope)
 
 
 # -- the rules of one key ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
 from paceline.gateway.key_pools import SESSION_BYTES, Choice, PoolRequest, look_again_seconds, session_in_body
-from paceline.gateway.key_rules import check_call
+from paceline.gateway.key_rules import body_rules, check_call
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
 from paceline.gateway.request_log import FIRST_ERROR, CallRecord
@@ -198,13 +198,13 @@ class Exchange:
             if request.keepalive is not None and is_stream and self.response.can_begin_early:
                 family, headers = request.route.family, self._own_headers
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
-            record.scope = canonical_scope(scope_of(account.provider, account.name, model))
-            if request.client is not None:
+            if request.client is not None and body_rules(request.client, request.route.path):
+                record.scope = canonical_scope(scope_of(account.provider, account.name, model))
                 is_priced = self._gateway.calls.spend.is_priced
                 rules = check_call(request.client, request, self.request_body, record.model, is_priced)
                 await self._times.elsewhere(rules)
                 await check_budget(self._gateway, request.client)
-            record.scope = self._gateway.model_names.counted_scope(record.scope)
+            record.scope = self._gateway.model_names.scope(account.provider, account.name, model)
             self.request_body.most_waiting = WAITING_BYTES
             await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:

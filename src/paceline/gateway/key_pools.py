@@ -166,8 +166,7 @@ class KeyPools:
                     raise
                 useless.append(str(error))
                 continue
-            own = canonical_scope(scope_of(account.provider, account.name, request.model))
-            scope = self._names.counted_scope(own)
+            scope = self._names.scope(account.provider, account.name, request.model)
             yield Choice(upstream, scope, request.model, limiter.slot_for(admission(scope)))
         for route in request.pool.fallback:
             if (choice := self._fallback(request, route, limiter, admission)) is not None:

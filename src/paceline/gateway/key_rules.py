@@ -31,11 +31,8 @@ _LATER_ANSWERS = (b"/responses", b"/interactions")
 async def check_call(
     key: ClientKey, request: UpstreamRequest, body: RequestBody, model: str | None, is_priced: IsPriced
 ) -> None:
-    """Raise `GatewayError` unless the key allows the call. Reads the whole body if a rule of the key concerns it."""
-    rules = _rules(key, request.route.path)
-    if not rules:
-        return
-    account = request.route.account
+    """Raise `GatewayError` unless the key, which has `body_rules`, allows the call. Reads the whole body."""
+    account, rules = request.route.account, body_rules(key, request.route.path)
 
     def check(name: str | None) -> None:
         check_model(key, canonical_scope(scope_of(account.provider, account.name, name)), name)
@@ -70,7 +67,7 @@ def check_price(key: ClientKey, model: str | None, is_priced: IsPriced) -> None:
     raise GatewayError(403, "model_not_priced", message)
 
 
-def _rules(key: ClientKey, path: bytes) -> str:
+def body_rules(key: ClientKey, path: bytes) -> str:
     """Return which rules of the key concern the body of a call, in words; empty if there are none."""
     if key.models:
         return "models"

@@ -22,6 +22,13 @@ class ModelNames:
         self._most_unserved = most_unserved
         self._served: dict[str, set[str]] = {}
         self._unserved: dict[str, set[str]] = {}
+        self._scopes: dict[tuple[str, str, str | None], str] = {}
+        """The scopes of models that have served a call, by provider, account and the name as clients write it."""
+
+    def scope(self, provider: str, account: str, model: str | None) -> str:
+        """Return the scope in which calls of a model are counted."""
+        known = self._scopes.get((provider, account, model))
+        return known or self.counted_scope(canonical_scope(scope_of(provider, account, model)))
 
     def counted_scope(self, scope: str) -> str:
         """Return the scope in which calls of this canonical scope are counted: itself, or that of other models.
@@ -40,9 +47,13 @@ class ModelNames:
 
     def note_served(self, provider: str, account: str, model: str | None) -> None:
         """Note that the provider knows the model. Its next calls have a scope of their own."""
+        if (provider, account, model) in self._scopes:
+            return
         scope = canonical_scope(scope_of(provider, account, model))
         name = scope[: scope.rfind("/")]
         served = self._served.setdefault(name, set())
         if scope not in served and len(served) < self._most_served:
             served.add(scope)
             self._unserved.get(name, set()).discard(scope)
+        if scope in served and len(self._scopes) < self._most_served:
+            self._scopes[provider, account, model] = scope

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import gateway_key
-from paceline.gateway.client_keys import ClientKeys, check_key_address
+from paceline.gateway.client_keys import ClientKeys, check_key_address, is_client_key
 from paceline.gateway.decompression import readable_codings
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
@@ -143,10 +143,11 @@ class RequestAccess:
         self._check_origin(sorted_headers.read)
         presented = _presented(sorted_headers.keys, head.target)
         path, mark, query = head.target.partition(b"?")
-        login = self._check_token(account_name(path), sorted_headers.ours, presented)
+        name = account_name(path)
+        login = self._check_token(name, sorted_headers.ours, presented)
         position = login.position
         if login.client is not None:
-            check_key_address(login.client, account_name(path))
+            check_key_address(login.client, name)
         route = self._routes.resolve(path, account)
         if route.pool is not None and account is None:  # a key that is not set is no reason to refuse yet
             account = next((name for name in route.pool.accounts if self.has_key(name)), None)
@@ -205,18 +206,18 @@ class RequestAccess:
 
         Sessions of the account have a key of their own in its place, and so have clients.
         """
-        beside = ours.get(b"x-paceline-token", b"")
-        accepts = [self._is_token]
-        if account in self._accounts:
-            accepts.append(lambda given: self._is_session_key(account, given))
-        for is_accepted in accepts:
-            for key in presented:
-                if is_accepted(key.value):
-                    return _Login(key.position, key.value)
-            if beside and is_accepted(beside):
-                return _Login(None, beside)
         given: list[tuple[KeyPosition | None, bytes]] = [(key.position, key.value) for key in presented]
-        for position, secret in (*given, (None, beside)):
+        if beside := ours.get(b"x-paceline-token"):
+            given.append((None, beside))
+        if tokens := [each for each in given if not is_client_key(each[1])]:
+            accepts = [self._is_token]
+            if account in self._accounts:
+                accepts.append(lambda secret: self._is_session_key(account, secret))
+            for is_accepted in accepts:
+                for position, secret in tokens:
+                    if is_accepted(secret):
+                        return _Login(position, secret)
+        for position, secret in given:
             if (client := self.keys.find(secret)) is not None:
                 return _Login(position, secret, client)
         raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)

@@ -47,8 +47,9 @@ class SignalReporter:
         head, reader = call.head, call.reader
         assert head is not None
         now = self._clock.now()
+        error = b"" if reader is not None else call.error_text
         signals = signals_at_end(
-            request.route.detect_name, head.status, head.lowered, error=call.error_text, reader=reader, seen_at=now
+            request.route.detect_name, head.status, head.lowered, error=error, reader=reader, seen_at=now
         )
         if request.has_own_key:  # a client's bad or unpaid key must not hold the account for the others
             signals = [signal for signal in signals if not isinstance(signal, AuthFailed | BillingStop)]

@@ -116,7 +116,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._trailers: list[Header] = []
         self._headless_bytes = 0
-        """Bytes received before the head was complete."""
+        """Bytes received until the head was complete."""
         self._trailer_bytes = 0
         self._has_response = False
         self._has_length = False
@@ -189,6 +189,8 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self.moved_at = self._pool.loop.time()
         self._has_response = True
+        if self._head is None:
+            self._headless_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -201,7 +203,6 @@ class UpstreamConnection(asyncio.Protocol):
         if self._receiver is None:
             return  # a callback has failed the request
         if self._head is None:
-            self._headless_bytes += len(data)
             self._check_size(self._headless_bytes)
         if self._is_complete:
             self._end(receiver)
@@ -262,9 +263,10 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if status < 200:
             return
-        self._check_size(sum([len(name) + len(value) for name, value in self._headers]))
-        if self._receiver is None:
-            return
+        if self._headless_bytes > LARGEST_HEAD_BYTES:  # else its headers cannot be longer either
+            self._check_size(sum([len(name) + len(value) for name, value in self._headers]))
+            if self._receiver is None:
+                return
         self._is_reusable = self._parser.should_keep_alive()
         lower = lowered(self._headers)
         coding = b"".join([value.lower() for name, value in lower if name == b"transfer-encoding"])

@@ -171,8 +171,8 @@ def _members(document: bytes, names: frozenset[str]) -> dict[str, bytes] | None:
         found = _decoder(names).decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    raw = {name: bytes(getattr(found, name)) for name in names}
-    return {name: value for name, value in raw.items() if value}
+    values = zip(found.__struct_fields__, msgspec.structs.astuple(found), strict=True)
+    return {name: bytes(raw) for name, raw in values if raw}
 
 
 def _end(pattern: re.Pattern[bytes], chunk: bytes, position: int) -> int:

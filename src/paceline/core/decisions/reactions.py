@@ -287,5 +287,5 @@ def _succeeded(ledger: Ledger, name: str, signal: Succeeded, slot: LiveSlot | No
     changed: list[Scope] = []
     if signal.tokens is not None:
         add_tokens(scopes, slot, signal.tokens)
-        changed = [scope for scope in scopes if learn_tokens(ledger, scope, slot, signal.tokens)]
+        changed = learn_tokens(ledger, scopes, slot, signal.tokens)
     return changed + on_success(ledger, scopes, slot)

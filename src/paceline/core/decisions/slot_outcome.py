@@ -9,14 +9,20 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 
 
-def learn_tokens(ledger: Ledger, scope: Scope, slot: LiveSlot | None, tokens: int) -> bool:
-    """Let the gates and the estimate learn what a run used. Returns whether a waiter may now be able to enter."""
+def learn_tokens(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> list[Scope]:
+    """Let the gates and the estimates learn what a run used. Returns the scopes in which a waiter may now enter."""
     ticket, granted_at = (slot.ticket, slot.admitted_at) if slot is not None else (None, ledger.now)
-    gates = scope.gates.in_order
-    lets_in = [gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) for gate in gates]
-    if ticket is None or SESSIONS not in ticket.scopes:  # the tokens of a session are counted with its runs
-        scope.tokens.on_tokens(tokens)
-    return any(lets_in)
+    is_run = ticket is None or SESSIONS not in ticket.scopes  # the tokens of a session are counted with its runs
+    changed: list[Scope] = []
+    for scope in scopes:
+        lets_in = False
+        for gate in scope.gates.in_order:
+            lets_in = gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) or lets_in
+        if is_run:
+            scope.tokens.on_tokens(tokens)
+        if lets_in:
+            changed.append(scope)
+    return changed
 
 
 def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> None:

@@ -110,7 +110,9 @@ class HeaderBudget(Gate):
         return self.requests is not None or self.tokens is not None
 
     def heeds_success(self, granted_at: float, now: float) -> bool:
-        return any(part is not None and part.is_doubted(granted_at, now) for part in (self.requests, self.tokens))
+        if self.requests is not None and self.requests.is_doubted(granted_at, now):
+            return True
+        return self.tokens is not None and self.tokens.is_doubted(granted_at, now)
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         if ticket is not None and SESSIONS not in ticket.scopes:

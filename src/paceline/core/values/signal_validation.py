@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final, get_args
 
 import msgspec
@@ -22,11 +23,11 @@ def understood(signal: Signal) -> Signal:
     if signal.ticket is not None and not isinstance(signal.ticket, str):
         raise InvalidInput(f"ticket must be the id of a ticket, or None; got {signal.ticket!r:.80}")
     odd: dict[str, object] = {}
-    for name in signal.__struct_fields__:
+    for name, reader in _readers(type(signal)):
         value = getattr(signal, name)
-        if name not in _READ or (value is None and name != "confidence"):
+        if value is None and name != "confidence":
             continue
-        read = _READ[name](value)
+        read = reader(value)
         if type(read) is not type(value) or read != value:  # False equals 0.0, but is not a number
             odd[name] = read
     return msgspec.structs.replace(signal, **odd) if odd else signal
@@ -83,3 +84,9 @@ _READ: Final[dict[str, Callable[[object], object]]] = {
     "used_ratio": _number,
     "window": _text,
 }
+
+
+@cache
+def _readers(kind: type[Signal]) -> tuple[tuple[str, Callable[[object], object]], ...]:
+    """Return the fields of a kind of signal that are read, and how."""
+    return tuple((name, _READ[name]) for name in kind.__struct_fields__ if name in _READ)
