@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the dashboard: a busy night, at three widths, in light and dark.
+"""Makes the pictures of the dashboard: a busy night, an empty home, a server that is away, and a gateway alone.
 
-    python scripts/make_screenshots.py
+    python scripts/make_screenshots.py                           # those of the documents, in docs/pictures
+    python scripts/make_screenshots.py --all FOLDER [--whole]    # each state at each width; the whole page
 
-The page, the server, the engine, the store and the sessions are real. Only the past is invented: hours of sessions are
-written into a fresh store as an engine would have written them. `paceline up` then continues from there and adopts the
-sessions that still run. The signals of the providers are reported over its own API. Takes about half a minute.
+The page, the server, the engine, the store, the sessions and the calls are real. Only the past is invented: hours of
+sessions are written into a fresh store as an engine would have written them. `paceline up` then continues from there
+and adopts the sessions that still run. The signals of the providers are reported over its own API, and a fake provider
+answers the calls. Takes about two minutes.
 """
 
+import argparse
 import contextlib
 import heapq
 import os
@@ -18,21 +21,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.events import Event
 from paceline.executors.interface import Launch
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
+from paceline.testing import FakeProvider
+from paceline.testing.provider import Scenario
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-SIZES = {390: 844, 1280: 860, 2560: 1440}
+SIZES = {390: 844, 1280: 860, 1920: 1080}
+IN_DOCUMENTS = {("busy", 390), ("busy", 1280), ("busy", 1920), ("gateway", 1280), ("empty", 1280), ("outage", 1280)}
+"""The states and widths whose pictures the documents show."""
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 HOUR = 3600.0
 ZONE = "Europe/Paris"
@@ -58,6 +66,42 @@ key_env = "TEAM_KEY"
 provider = "google"
 kind = "subscription"
 """
+FIRST_SETTINGS = """
+[accounts.max-1]
+provider = "anthropic"
+kind = "subscription"
+[accounts.key-a]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_A"
+"""
+GATEWAY_SETTINGS = """
+[accounts.key-a]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_A"
+base_url = "URL"
+max_parallel_requests = 3
+[accounts.key-b]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_B"
+base_url = "URL"
+max_parallel_requests = 3
+[key_pools.team]
+accounts = ["key-a", "key-b"]
+"""
+KEYS: dict[str, dict[str, object]] = {
+    "search": {"weight": 2, "budget": "$50/month"},
+    "support": {"parallel": 4, "rpm": 600},
+    "trial": {"budget": "$0.05/day"},
+}
+CLIENTS = [
+    *(("search", "claude-sonnet-4-5") for _ in range(6)),
+    *(("support", "claude-haiku-4-5") for _ in range(4)),
+    ("trial", "claude-haiku-4-5"),
+]
+"""Who calls all the time, and which model."""
 WORKS = """
 echo "> reading $PACELINE_UNIT"; echo "> 3 functions without a docstring"; echo "> writing"; sleep 900
 """
@@ -134,7 +178,7 @@ class Past:
             free_at = self._session(PLACES[at], start)
             if free_at is not None:
                 heapq.heappush(due, (free_at, at))
-        self._store.hold_units(["review/auth/cache"], "has spent 5 fresh windows by itself", now=self._now)
+        self._store.hold_units(["review/users/urls"], "has spent 5 fresh windows by itself", now=self._now)
         self._add_marks()
         self._store.append_events(sorted(self._events, key=lambda event: event.at))
 
@@ -223,28 +267,44 @@ class Past:
 
 
 @contextlib.contextmanager
-def daemon(folder: Path) -> Iterator[str]:
+def daemon(folder: Path) -> Iterator["Stage"]:
     """Start `paceline up` and yield the address that it prints."""
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "PACELINE_HOME": str(folder / "home"),
-        "TEAM_KEY": "none",
+        **dict.fromkeys(("TEAM_KEY", "KEY_A", "KEY_B"), "none"),
         "TZ": ZONE,
     }
     command = [sys.executable, "-m", "paceline", "up", "--port", "0"]
     with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+            url = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+            yield Stage(url, process)
         finally:
             process.terminate()
 
 
-def tell_what_providers_said(url: str, now: float) -> None:
+class Stage:
+    """A daemon that runs for a picture."""
+
+    def __init__(self, url: str, process: "subprocess.Popen[str]") -> None:
+        self.url = url
+        self._process = process
+
+    def client(self) -> httpx.Client:
+        base, _, token = self.url.partition("/?token=")
+        headers = {"authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=60)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+def tell_what_providers_said(client: httpx.Client, now: float) -> None:
     """Report the signals of the providers, then resume the campaigns that waited for them."""
-    base, _, token = url.partition("/?token=")
-    client = httpx.Client(base_url=base, headers={"authorization": f"Bearer {token}"}, trust_env=False)
 
     def report(scope: str, kind: str, **fields: object) -> None:
         client.post("/v1/signals", json={"scope": scope, "kind": kind, **fields}).raise_for_status()
@@ -261,7 +321,7 @@ def tell_what_providers_said(url: str, now: float) -> None:
 
 
 @contextlib.contextmanager
-def staged(folder: Path) -> Iterator[str]:
+def busy(folder: Path) -> Iterator[Stage]:
     """Run the whole night. Afterwards none of its processes is left."""
     (folder / "paceline.toml").write_text(SETTINGS)
     (folder / "home").mkdir(mode=0o700)
@@ -269,9 +329,9 @@ def staged(folder: Path) -> Iterator[str]:
     now = time.time()
     try:
         Past(folder, store, executor, now).write()
-        with daemon(folder) as url:
-            tell_what_providers_said(url, now)
-            yield url
+        with daemon(folder) as stage:
+            tell_what_providers_said(stage.client(), now)
+            yield stage
     finally:
         for unit in store.running_units():
             handle = executor.adopt(unit.attempt_id or "")
@@ -281,40 +341,109 @@ def staged(folder: Path) -> Iterator[str]:
         store.close()
 
 
+@contextlib.contextmanager
+def empty(folder: Path) -> Iterator[Stage]:
+    """Start in a home in which nothing has run yet."""
+    (folder / "paceline.toml").write_text(FIRST_SETTINGS)
+    with daemon(folder) as stage:
+        yield stage
+
+
+@contextlib.contextmanager
+def gateway(folder: Path) -> Iterator[Stage]:
+    """Let the clients of three keys call a pool of two accounts, more than it takes at once."""
+    scenario = Scenario(latency=0.4, reply_tokens=700, models=tuple({model for _, model in CLIENTS}))
+    with FakeProvider(scenario) as provider:
+        (folder / "paceline.toml").write_text(GATEWAY_SETTINGS.replace("URL", provider.url))
+        with daemon(folder) as stage, stage.client() as client, ThreadPoolExecutor(16) as pool:
+            is_over = False
+            keys = {name: make_key(client, name, **rules) for name, rules in KEYS.items()}
+
+            def call(name: str, model: str) -> None:
+                messages = [{"role": "user", "content": "Hello. " * 900}]
+                body = {"model": model, "max_tokens": 900, "messages": messages}
+                with httpx.Client(base_url=client.base_url, headers={"x-api-key": keys[name]}, timeout=60) as team:
+                    while not is_over:
+                        answer = team.post("/gateway/team/v1/messages", json=body)
+                        time.sleep(0.05 if answer.is_success else 2.0)
+
+            for name, model in CLIENTS:
+                pool.submit(call, name, model)
+            time.sleep(12)
+            provider.script("429_retry_after", times=2)
+            time.sleep(4)
+            try:
+                yield stage
+            finally:
+                is_over = True
+
+
+def make_key(client: httpx.Client, name: str, **rules: object) -> str:
+    made = client.post("/v1/keys", json={"name": name, "pool": "team", **rules}).raise_for_status()
+    key: str = made.json()["key"]
+    return key
+
+
 # -- the pictures --------------------------------------------------------------------------------
 
+STATES = {"busy": busy, "empty": empty, "gateway": gateway, "outage": busy}
 
-def take(browser: Browser, url: str) -> None:
-    for width, height in SIZES.items():
-        for scheme in SCHEMES:
-            context = browser.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme=scheme,
-                reduced_motion="reduce",
-                timezone_id=ZONE,
-            )
-            page = context.new_page()
-            page.goto(url)
-            page.locator("#connection", has_text="live").wait_for()
+
+def take(browser: Browser, state: str, stage: Stage, sizes: list[int], picture: Callable[[Page, str], None]) -> None:
+    """Open all pages, let the server stop where that is what is shown, and take the pictures."""
+    pages = {(width, scheme): open_page(browser, stage.url, width, scheme) for width in sizes for scheme in SCHEMES}
+    if state == "outage":
+        stage.stop()
+    for (width, scheme), page in pages.items():
+        page.locator("#stale" if state == "outage" else "#connection:has-text('live')").wait_for()
+        if state in ("busy", "outage"):
             page.locator(".unit-row:not(.blank)").first.wait_for()
             page.locator("#timeline .u-wrap").wait_for()
-            page.wait_for_timeout(1500)  # two updates, so that every section has settled
-            path = PICTURES / f"dashboard-{width}-{scheme}.png"
-            page.screenshot(path=path)
-            print(f"wrote {path.name}, {path.stat().st_size // 1024} kB")
-            context.close()
+        if state == "gateway":
+            page.locator("#calls tbody tr").first.wait_for()
+        page.wait_for_timeout(1500)  # two updates, so that every section has settled
+        picture(page, f"dashboard-{width}-{scheme}.png" if state == "busy" else f"{state}-{width}-{scheme}.png")
+        page.context.close()
+
+
+def open_page(browser: Browser, url: str, width: int, scheme: Literal["light", "dark"]) -> Page:
+    context = browser.new_context(
+        viewport={"width": width, "height": SIZES[width]},
+        color_scheme=scheme,
+        reduced_motion="reduce",
+        timezone_id=ZONE,
+    )
+    page = context.new_page()
+    page.goto(url)
+    page.locator("body[data-at]").wait_for()
+    return page
 
 
 def main() -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", metavar="FOLDER", type=Path, help="write every state at every width there")
+    parser.add_argument("--state", choices=STATES, action="append", help="only this state")
+    parser.add_argument("--whole", action="store_true", help="the whole page instead of one screen")
+    wanted = parser.parse_args()
+    target: Path = wanted.all or PICTURES
+    target.mkdir(parents=True, exist_ok=True)
+
+    def picture(page: Page, name: str) -> None:
+        page.screenshot(path=target / name, full_page=wanted.whole)
+        print(f"wrote {name}, {(target / name).stat().st_size // 1024} kB", flush=True)
+
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     with (
-        tempfile.TemporaryDirectory(prefix="paceline-pictures-") as folder,
-        staged(Path(folder)) as url,
         sync_playwright() as playwright,
         playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]) as browser,
     ):
-        take(browser, url)
+        for state in wanted.state or STATES:
+            sizes = [width for width in SIZES if wanted.all or (state, width) in IN_DOCUMENTS]
+            with (
+                tempfile.TemporaryDirectory(prefix="paceline-pictures-") as folder,
+                STATES[state](Path(folder)) as stage,
+            ):
+                take(browser, state, stage, sizes, picture)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
 ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
+REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 CALL_DOLLARS = 3.0
 SETTINGS = """
 [accounts.work-key]
@@ -32,6 +33,11 @@ class GatewayHome:
         self.page = f"{client.base_url}?token={token}"
         self.daemon = daemon
         self._client = client
+        self.refusals_left = 0
+
+    def refuse_next(self) -> None:
+        """Let the upstream answer the next call with a 429."""
+        self.refusals_left += 1
 
     async def send(self, method: str, path: str, body: object = None) -> Any:
         answer = await asyncio.to_thread(self._client.request, method, path, json=body)
@@ -56,15 +62,20 @@ class GatewayHome:
 async def gateway_home(folder: Path, extra: str = "") -> AsyncIterator[GatewayHome]:
     """Run the daemon and its upstream. A call costs `CALL_DOLLARS`."""
 
+    homes: list[GatewayHome] = []
+
     async def answer(wire: Wire) -> None:
         with contextlib.suppress(asyncio.CancelledError):  # the upstream is closed
             while True:
                 await wire.read_message()
-                wire.send(ok(ANSWER))
+                is_refused = homes[0].refusals_left > 0
+                homes[0].refusals_left -= is_refused
+                wire.send(REFUSAL if is_refused else ok(ANSWER))
 
     with contextlib.ExitStack() as stack:
         async with RawUpstream(answer) as provider:
             settings = SETTINGS.replace("URL", provider.url) + extra
             daemon = Daemon(folder, settings, "", {"HOME": str(folder), "PATH": "/usr/bin:/bin"})
             client = await asyncio.to_thread(stack.enter_context, daemon.up())
-            yield GatewayHome(daemon, client)
+            homes.append(GatewayHome(daemon, client))
+            yield homes[0]

@@ -1,24 +1,14 @@
 """API calls on the page: their figures, what each key costs, and a first start that helps."""
 
-import asyncio
-import contextlib
-import json
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.async_api import Page, expect
-from tests.gateway.daemon_process import Daemon
-from tests.gateway.raw_http import RawUpstream, Wire, ok
 from tests.page.conftest import MakeDaemon
 from tests.page.daemon import page_address
+from tests.page.gateway_home import gateway_home
 
-ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
-PRICED = """
-[prices]
-"m" = { input = 2.0, output = 1000.0 }
-"""
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ACCOUNT = """
@@ -38,7 +28,8 @@ async def test_the_first_start_shows_a_plan_the_accounts_and_the_address_for_cli
 
     await expect(first).to_contain_text("Nothing has run here yet")
     await expect(first).to_contain_text('name = "first"')
-    await expect(first).to_contain_text("work-key: anthropic, metered")
+    await expect(first).to_contain_text("work-key anthropic, metered")
+    await expect(first.get_by_role("button", name="Copy the plan").locator(".icon-copy")).to_be_visible()
     await expect(first).to_contain_text(f"export ANTHROPIC_BASE_URL={daemon.url}/gateway/work-key")
 
     daemon.add("docs", "true", "a")
@@ -58,37 +49,84 @@ async def test_loading_does_not_look_like_an_empty_system(make_daemon: MakeDaemo
 
 
 async def test_a_user_of_the_gateway_alone_sees_calls_cost_and_keys(page: Page, tmp_path: Path) -> None:
-    async def answer(wire: Wire) -> None:
-        while True:
-            await wire.read_message()
-            wire.send(ok(ANSWER))
+    async with gateway_home(tmp_path) as home:
+        key = await home.make_key("team-a", rpm=120, parallel=2)
+        assert [await home.call(key) for _ in range(3)] == [200, 200, 200]
+        await page.goto(home.page)
+        calls = page.locator("#calls")
 
-    with contextlib.ExitStack() as stack:
-        async with RawUpstream(answer) as provider:
-            settings = ACCOUNT.replace("http://127.0.0.1:9", provider.url) + 'key_env = "WORK_KEY"\n' + PRICED
-            daemon = Daemon(tmp_path, settings, "", {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "WORK_KEY": "k"})
-            client = await asyncio.to_thread(stack.enter_context, daemon.up())
-            token = client.headers["authorization"].removeprefix("Bearer ")
-            made = await asyncio.to_thread(client.post, "/v1/keys", json={"name": "team-a"})
-            headers = {"x-api-key": made.json()["key"]}
-            async with httpx.AsyncClient(base_url=client.base_url, headers=headers, trust_env=False) as team:
-                for _ in range(3):
-                    answered = await team.post("/gateway/work-key/v1/messages", json={"model": "m"})
-                    assert answered.status_code == 200
-            await page.goto(f"{client.base_url}?token={token}")
-            calls = page.locator("#calls")
+        await expect(page.locator("#engine [data-figure='cost']")).to_have_text("$9.00")
+        await expect(page.locator("#engine [data-figure='tokens']")).to_have_text("3M")
+        for part in ("#engine .tile.running", "#first-start", "#campaigns", "#units"):
+            await expect(page.locator(part)).to_be_hidden()
+        assert await page.evaluate("document.querySelector('main .panel').id") == "calls"
+        await expect(page.locator(".skip")).to_have_attribute("href", "#calls")
+        row = calls.locator("[data-call='team-a']")
+        await expect(row.locator("td")).to_have_text(["team-a", "3", "3M", "$9.00", "", "Revoke"], use_inner_text=True)
+        await expect(calls.locator(".of-recent tbody tr")).to_have_count(3)
+        limited = page.locator("[data-scope='key:team-a'] .rates")
+        await expect(limited).to_have_text("3 of 120 requests/min")
+        await expect(limited).not_to_have_class(re.compile("tight"))
 
-            await expect(page.locator("#engine [data-figure='cost']")).to_have_text("$9.00")
-            await expect(page.locator("#engine .tile.running")).to_be_hidden()
-            await expect(page.locator("#first-start")).to_be_hidden()
-            row = calls.locator("[data-call='team-a']")
-            await expect(row).to_contain_text("$9.00")
-            await expect(row.locator("td").nth(1)).to_have_text("3")
-            await expect(calls.locator("table").nth(2).locator("tbody tr")).to_have_count(3)
+        await row.get_by_role("button", name="Revoke team-a").click()
+        await page.get_by_role("button", name="Revoke the key").click()
 
-            await row.get_by_role("button", name="Revoke team-a").click()
-            await page.get_by_role("button", name="Revoke the key").click()
-            await expect(page.get_by_role("button", name=re.compile("^Revoke team-a"))).to_have_count(0)
-            async with httpx.AsyncClient(base_url=client.base_url, headers=headers, trust_env=False) as team:
-                assert (await team.post("/gateway/work-key/v1/messages", json={"model": "m"})).status_code == 401
-            await page.close()
+        await expect(row.locator("td").first).to_have_text("team-a revoked", use_inner_text=True)
+        await expect(page.get_by_role("button", name=re.compile("^Revoke team-a"))).to_be_hidden()
+        await expect(page.locator("[data-scope='key:team-a']")).to_have_count(0)
+        await expect(calls).to_be_focused()
+        assert await home.call(key) == 401
+        await page.close()
+
+
+async def test_keys_that_nobody_has_used_yet_have_their_place(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path) as home:
+        await home.make_key("team-a", budget="$5/day")
+        await page.goto(home.page)
+
+        await expect(page.locator("#calls [data-call='team-a']")).to_contain_text("$5/day")
+        await expect(page.locator("#first-start")).to_be_hidden()
+        await page.close()
+
+
+async def test_on_a_phone_the_figures_are_whole_and_a_call_takes_two_lines(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path) as home:
+        key = await home.make_key("a-team-with-a-rather-long-name", budget="$500/month")
+        assert await home.call(key) == 200
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.goto(home.page)
+        await expect(page.locator("#calls .of-recent tbody tr")).to_have_count(1)
+
+        assert await page.evaluate(CUT_FIGURES) == []
+        tiles = await page.locator("#engine .of-calls").bounding_box()
+        last = await page.locator("#engine .of-calls .tile").nth(2).bounding_box()
+        assert tiles is not None
+        assert last is not None
+        assert tiles["width"] > 300
+        assert last["x"] + last["width"] > tiles["x"] + tiles["width"] - 2
+        assert await page.locator("#calls .of-recent tbody tr").evaluate(LINES) == 2
+        await page.close()
+
+
+CUT_FIGURES = """() => [...document.querySelectorAll("#engine .tile :is(h3, .value, .note)")]
+    .filter((node) => node.getClientRects().length && node.scrollWidth > node.clientWidth)
+    .map((node) => node.textContent)"""
+LINES = """row => new Set([...row.cells].map((cell) => {
+    const box = cell.getBoundingClientRect();
+    return Math.round((box.top + box.height / 2) / 8);
+})).size"""
+
+
+async def test_a_refusal_of_a_call_is_on_the_timeline_whose_legend_has_nothing_else(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path) as home:
+        key = await home.make_key("team-a")
+        home.refuse_next()
+        assert await home.call(key) == 200
+        await page.goto(home.page)
+
+        await expect(page.locator("#engine [data-figure='calls-refused']")).to_have_text("1")
+        await expect(page.locator("#timeline canvas")).to_have_attribute(
+            "aria-label", re.compile("0 sessions.*, 1 429,")
+        )
+        await expect(page.locator("#timeline .legend li")).to_have_text(["429 or overload"])
+        await page.close()

@@ -142,14 +142,14 @@ async def test_a_limit_is_removed_only_after_a_question(make_daemon: MakeDaemon,
 async def test_the_engine_is_paused_and_resumed(daemon: Daemon, page: Page) -> None:
     daemon.add("docs", WAIT_FOR_FILE, "a", max_sessions=1)
     await page.goto(page_address(daemon))
-    await expect(page.locator("#engine-state")).to_contain_text("leading")
+    await expect(page.locator("#engine-state")).to_contain_text("running")
 
     await page.get_by_role("button", name="Pause engine").click()
     await expect(page.locator("#engine-state")).to_contain_text("paused")
     assert [campaign.state for campaign in daemon.store.campaigns()] == ["paused"]
 
     await page.get_by_role("button", name="Resume engine").click()
-    await expect(page.locator("#engine-state")).to_contain_text("leading")
+    await expect(page.locator("#engine-state")).to_contain_text("running")
     assert [campaign.state for campaign in daemon.store.campaigns()] == ["active"]
 
 
@@ -189,7 +189,7 @@ async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, pag
     await dialog.get_by_role("button", name="Cancel the campaign").click()
     await expect(page.locator("[data-campaign='docs']").get_by_text("cancelled", exact=True).first).to_be_visible()
     assert daemon.counts("docs").cancelled == 2
-    await expect(page.locator("#engine-state")).to_contain_text("leading")  # there is nothing to resume
+    await expect(page.locator("#engine-state")).to_contain_text("running")  # there is nothing to resume
 
 
 async def test_a_refused_action_shows_the_message_of_the_server(

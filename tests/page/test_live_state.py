@@ -143,7 +143,7 @@ async def test_a_unit_is_shown_parked_and_then_resumed(make_daemon: MakeDaemon, 
 
     await expect(card.locator("[data-figure='running']")).to_have_text("1")
     assert [unit.id for unit in daemon.store.running_units()] == ["docs/a"]
-    await expect(window).to_contain_text("canary running")
+    await expect(window).to_contain_text("being tried")
     finish_units(daemon, "a")
     await expect(card.locator("[data-figure='done']")).to_have_text("1")
     await expect(window).not_to_contain_text("spent")
@@ -222,10 +222,11 @@ async def test_a_window_shows_its_usage_its_reset_and_the_source(make_daemon: Ma
 async def test_an_empty_home_shows_what_to_do_next(daemon: Daemon, page: Page) -> None:
     await page.goto(page_address(daemon))
 
-    await expect(page.locator("#campaigns")).to_contain_text("paceline add plan.toml")
+    await expect(page.locator("#first-start")).to_contain_text("paceline add plan.toml")
     await expect(page.locator("#first-start")).to_contain_text("paceline doctor")
-    await expect(page.locator("#units")).to_contain_text("No units yet")
-    await expect(page.locator("#timeline")).to_contain_text("No sessions in these hours")
+    for section in ("#campaigns", "#timeline", "#units"):
+        await expect(page.locator(section)).to_be_hidden()
+    await expect(page.get_by_role("link", name="Skip to first steps")).to_have_attribute("href", "#first-start")
 
 
 async def test_events_can_be_filtered_and_do_not_move_while_they_are_read(daemon: Daemon, page: Page) -> None:

@@ -48,6 +48,21 @@ def test_held_accounts_come_first_and_learnt_limits_last() -> None:
     assert found[0].detail == "the card was declined"
 
 
+def test_a_learnt_limit_that_the_account_hides_needs_nobody() -> None:
+    fleet = Fleet(accounts=["key-a"])
+    path = ("anthropic", "anthropic/key-a", "anthropic/key-a/sonnet-4-5")
+    for number in range(4):
+        fleet.governor.request(Ticket(f"t{number}", path), now=NOW)
+    fleet.governor.set_limit("anthropic/key-a/sonnet-4-5", 6, now=NOW)
+    fleet.governor.report("anthropic/key-a/sonnet-4-5", RateLimited(ticket="t3"), now=NOW)
+    (learnt,) = read_needs(fleet)
+
+    fleet.governor.set_limit("anthropic/key-a", 3, now=NOW)
+
+    assert (learnt.kind, learnt.target) == ("learnt_limit", "anthropic/key-a/sonnet-4-5")
+    assert read_needs(fleet) == []
+
+
 def test_reasons_that_differ_only_in_numbers_are_one() -> None:
     groups = [
         StoppedUnits(campaign="docs", state="quarantined", reason="exit code 3: line 17", units=2, example="docs/a"),

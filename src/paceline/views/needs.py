@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
+from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.engine.stop_reasons import reason_family
 from paceline.store import Campaign, StoppedUnits
 from paceline.views.accounts import AccountView
@@ -60,9 +61,18 @@ def needs(
         *(_stopped(group) for group in by_reason(stopped)),
         *(_paused(each) for each in campaigns if each.state == "paused" and each.pause_reason is not None),
         *(_host(each) for each in hosts if each.problem is not None),
-        *(_learnt(row) for row in scopes if row.held is None and row.adaptive is not None),
+        *(_learnt(row) for row in scopes if row.held is None and _is_felt(row, scopes)),
     ]
     return sorted(found, key=lambda need: (ORDER.index(need.kind), -need.units))
+
+
+def _is_felt(row: ScopeCapacity, scopes: Iterable[ScopeCapacity]) -> bool:
+    """Return whether a learnt limit lets less run than the limits of the account and the provider do anyway."""
+    if row.adaptive is None:
+        return False
+    above = path_scopes(row.scope)[:-1] if is_provider_scope(row.scope) else ()
+    limits = [each.limit for each in scopes if each.scope in above and each.limit is not None]
+    return all(row.adaptive < limit for limit in limits)
 
 
 def by_reason(stopped: Iterable[StoppedUnits]) -> list[StoppedUnits]:

@@ -6,8 +6,10 @@ import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, park
 from textual.pilot import Pilot
@@ -19,10 +21,11 @@ from paceline.cli.top.unit_screen import UnitScreen
 from paceline.cli.wiring import Home, open_home
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.tokens import Tokens
 from paceline.engine.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
-from paceline.store import Campaign, UnitSpec
+from paceline.store import Campaign, SpendRow, UnitSpec
 from paceline.views import units
 from paceline.views.status import read_status_summary
 
@@ -67,6 +70,11 @@ class View:
         """A row as words with single spaces."""
         (row,) = [row for row in self.table(name).rows if row.key == key]
         return " ".join(" ".join(cell.plain for cell in row.cells).split())
+
+    async def choose(self, name: str, key: str) -> None:
+        """Move the cursor of a pane to a row."""
+        self.table(name).go_to(self.keys(name).index(key))
+        await self.settle()
 
     def keys(self, name: str) -> list[str]:
         return [row.key for row in self.table(name).rows]
@@ -133,7 +141,58 @@ async def test_the_strip_has_the_numbers_of_the_store(workspace: Workspace) -> N
 
     assert f"pool {status.pool.sessions} running 0 waiting 2 parked 1 done 2/6 failed 1" in words
     assert re.search(r"next resume \d\d:\d\d in (2:00:00|1:59:\d\d)", words)
-    assert "done/h 2 " in words
+    assert re.search(r"now \d\d:\d\d:\d\d .* done/h 2$", words)
+
+
+KEYS = """
+[accounts.key-a]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_A"
+max_parallel_requests = 3
+[accounts.key-b]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_B"
+"""
+
+
+def next_month() -> str:
+    """When a budget of this month begins again, as `top` says it."""
+    today = datetime.now(UTC)
+    first = (today.replace(day=28) + timedelta(days=4)).replace(day=1, hour=0, minute=0)
+    return f"{first:{'%H:%M' if first - today < timedelta(days=1) else '%a %d %b %H:%M'}}"
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_a_home_with_only_a_gateway_shows_accounts_keys_and_their_cost(
+    workspace: Workspace, size: tuple[int, int]
+) -> None:
+    workspace.write("paceline.toml", KEYS)
+    for name in ("search", "trial", "old"):
+        workspace.run("keys", "create", name, "--weight", "2", "--parallel", "4", "--budget", "$50/month")
+    workspace.run("keys", "revoke", "old")
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    with open_home() as home:
+        for key, cost in (("search", 2.25), ("trial", 60.0), ("old", 1.0), ("", 0.5)):
+            row = SpendRow(day=today, key=key, account="key-a", model="m", requests=3, billed=cost)
+            home.store.add_spend([msgspec.structs.replace(row, tokens=Tokens(input=20_000))])
+
+    async with watching(size) as view:
+        screen, keys = view.screen, [view.row("keys", key) for key in view.keys("keys")]
+        is_in_use = view.app.focused is view.table("capacity")
+
+    assert keys == [
+        "search 3 20.0k $2.25 2 $2.25 of $50/month",
+        f"trial 3 20.0k $60.00 2 $60.00 of $50/month reached until {next_month()}",
+        "(own token) 3 20.0k $0.50",
+        "old revoked 3 20.0k $1.00",
+    ]
+    assert is_in_use
+    for word in ("anthropic/key-a", "anthropic/key-b", "search", "trial", "$2.25"):
+        assert word in screen
+    assert re.search(r"^now \d\d:\d\d:\d\d ", screen, re.MULTILINE)
+    assert "PLAN" not in screen
 
 
 async def test_campaigns_have_their_counts_and_say_what_holds_them(workspace: Workspace) -> None:
@@ -319,7 +378,7 @@ async def test_l_limits_the_chosen_scope_and_default_is_the_settings_again(works
 
     async with watching() as view:
         view.table("capacity").focus()
-        await view.press("end")
+        await view.choose("capacity", "anthropic/max-1")
         limits = []
         for text in ("3", "default"):
             await view.press("l")
@@ -338,7 +397,8 @@ async def test_r_restores_the_chosen_scope(workspace: Workspace) -> None:
     async with watching() as view:
         held = view.row("capacity", "anthropic/max-1")
         view.table("capacity").focus()
-        await view.press("end", "r")
+        await view.choose("capacity", "anthropic/max-1")
+        await view.press("r")
         await view.settle()
         restored = view.row("capacity", "anthropic/max-1")
 

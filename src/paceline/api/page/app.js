@@ -11,6 +11,7 @@ import { makeEvents } from "./events.js";
 import { makeFirstStart } from "./first_start.js";
 import { makeHosts } from "./hosts.js";
 import { makeKeys } from "./keys.js";
+import { arrange, useOf } from "./layout.js";
 import { makeNeeds } from "./needs.js";
 import { announce } from "./notices.js";
 import { isReadOnly, setConnected } from "./permissions.js";
@@ -39,7 +40,7 @@ const campaigns = makeCampaigns(byId("campaigns"), { refetch, showUnits: units.s
 const capacity = makeCapacity(byId("capacity"), { refetch });
 const hosts = makeHosts(byId("hosts"));
 const timeline = makeTimeline(byId("timeline"), { openUnit, state: address });
-const calls = makeCalls(byId("calls"));
+const calls = makeCalls(byId("calls"), () => live.refetch());
 const firstStart = makeFirstStart(byId("first-start"));
 const needs = makeNeeds(byId("needs"), { refetch, showUnits: units.show });
 const tabTitle = makeTabTitle();
@@ -51,7 +52,11 @@ show(byId("read-only"), isReadOnly());
 let staleTimer = 0;
 const live = connect({
   onOverview(overview) {
-    for (const section of [needs, strip, firstStart, campaigns, capacity, calls, hosts, units, tabTitle]) section.update(overview);
+    calls.update(overview);
+    const use = useOf(overview, calls.isUsed);
+    arrange(use);
+    firstStart.update(use);
+    for (const section of [needs, strip, campaigns, capacity, hosts, units, tabTitle]) section.update(overview);
     document.body.dataset.at = String(overview.at);
   },
   onEvent(event, isNews) {

@@ -8,8 +8,9 @@ import { numberField } from "./number_field.js";
 import { byLength, windowRow } from "./quota_windows.js";
 import { send } from "./requests.js";
 
-const MAX_DOTS = 24;
+const MAX_DOTS = 12; // one line; more are a bar
 const MAX_IDLE_MODELS = 5; // of one account; more are one row, because any client of the gateway can name a model
+const TIGHT = 0.9; // of a rate: from here on it is about to make calls wait
 const POOL = "sessions"; // shown in the engine strip
 const PROVIDERS = ["provider", "account", "model"];
 
@@ -159,7 +160,7 @@ function scopeRow({ scope, kind }, refetch) {
     () => restoreScope("is no longer paused or paced"),
   );
   const pause = el("div", { class: "banner paused" }, icon("paused"), el("span"), resume);
-  const rates = el("p", { class: "line rates muted" });
+  const rates = el("p", { class: "line rates" });
   const restoreProps = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
   const restore = actionButton(restoreProps, "Restore", () => restoreScope("has its configured limit again"));
   const lift = actionButton(restoreProps, "Restore", () => restoreScope("is no longer held"));
@@ -264,6 +265,7 @@ function scopeRow({ scope, kind }, refetch) {
     const parts = last.rates.map(rateText);
     if (wait) parts.push(`next in ${countdown(last.paced_until - now())}`);
     setText(rates, parts.join(", "));
+    rates.classList.toggle("tight", wait || last.rates.some(({ used, limit }) => used >= TIGHT * limit));
     show(rates, parts.length > 0);
     for (const part of partsOf(windows)) part.tick();
   }

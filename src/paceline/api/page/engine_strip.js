@@ -1,12 +1,14 @@
 // The engine strip: the figures of the whole fleet, and its two controls, pool and pause.
 
-import { costText, tokenSum } from "./calls.js";
+import { costText, isUsed, tokenSum } from "./calls.js";
 import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
-import { clockTime, count, countdown, NOTHING, now, plural, until } from "./format.js";
+import { clockTime, compact, count, countdown, NOTHING, now, until } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
 import { send } from "./requests.js";
 import { makeStateBar } from "./state_bar.js";
+
+const ENGINE_STATES = { leading: "running", standby: "standing by" };
 
 export function makeStrip(root, refetch) {
   const pool = numberField({
@@ -23,24 +25,27 @@ export function makeStrip(root, refetch) {
     parked: tile("parked", "parked", "Parked"),
     done: tile("done", "done", "Done"),
     failed: tile("failed", "quarantined", "Stopped"),
-    resume: tile("resume", "clock", "Next resume"),
+    resume: tile("resume", "clock", "Resumes in"),
     pace: tile("pace", "retry", "Throughput"),
     eta: tile("eta", "clock", "ETA"),
   };
-  const calls = tile("calls", "running", "API calls");
-  const cost = tile("cost", "clock", "Cost of calls today");
+  const calls = {
+    flight: tile("calls", "running", "Calls in flight"),
+    waiting: tile("calls-waiting", "waiting", "Calls waiting"),
+    rate: tile("calls-rate", "retry", "Calls a minute"),
+    refused: tile("calls-refused", "warning", "Refusals (429)"),
+    tokens: tile("tokens", "edit", "Tokens today"),
+    cost: tile("cost", "clock", "Cost today"),
+  };
   const all = makeStateBar("All units");
-  root.append(
-    el(
-      "div",
-      { class: "tiles" },
-      el("div", { class: "tile pool" }, el("h3", { text: "Pool" }), pool.node, poolNote),
-      ...Object.values(tiles).map((each) => each.node),
-      calls.node,
-      cost.node,
-    ),
-    all.node,
+  const ofUnits = el(
+    "div",
+    { class: "tiles of-units" },
+    el("div", { class: "tile pool" }, el("h3", { text: "Pool" }), pool.node, poolNote),
+    ...Object.values(tiles).map((each) => each.node),
   );
+  const ofCalls = el("div", { class: "tiles of-calls", hidden: true }, ...Object.values(calls).map((each) => each.node));
+  root.append(ofUnits, all.node, ofCalls);
   const state = document.getElementById("engine-state");
   const engineSwitch = document.getElementById("engine-switch");
   let last = null;
@@ -50,27 +55,27 @@ export function makeStrip(root, refetch) {
     refetch();
   });
 
-  /** Show the calls of the gateway once there are any. Without a unit, they take the place of the figures of units. */
-  function updateCalls(gateway, units) {
-    const isUsed = gateway !== null && (gateway.requests_today > 0 || gateway.in_flight + gateway.waiting > 0);
-    for (const each of [calls, cost]) show(each.node, isUsed);
-    const hasUnits = Object.values(units).some((each) => each > 0);
-    for (const each of Object.values(tiles)) show(each.node, hasUnits || !isUsed);
-    show(all.node, hasUnits || !isUsed);
-    if (!isUsed) return;
-    const refused = gateway.refused_per_minute ? `, ${plural(gateway.refused_per_minute, "429")}` : "";
-    calls.set(
-      count(gateway.in_flight),
-      `${count(gateway.waiting)} waiting, ${count(gateway.per_minute)}/min${refused}`,
-    );
-    cost.set(costText(gateway.cost_today), `${count(tokenSum(gateway.tokens_today))} tokens`);
+  /** Show the calls of the gateway once there are any. Without a campaign, they take the place of the figures of units. */
+  function updateCalls(gateway, campaigns) {
+    const isInUse = isUsed(gateway);
+    show(ofCalls, isInUse);
+    show(ofUnits, campaigns.length > 0 || !isInUse);
+    show(all.node, campaigns.length > 0);
+    if (!isInUse) return;
+    const tokens = gateway.tokens_today;
+    calls.flight.set(count(gateway.in_flight), "now");
+    calls.waiting.set(count(gateway.waiting), gateway.waiting ? "in the queue" : "nothing waits");
+    calls.rate.set(count(gateway.per_minute), `${count(gateway.requests_today)} today`);
+    calls.refused.set(count(gateway.refused_per_minute), "last minute");
+    calls.tokens.set(compact(tokenSum(tokens)), `${compact(tokens.input ?? 0)} in, ${compact(tokens.output ?? 0)} out`);
+    calls.cost.set(costText(gateway.cost_today), "since 0:00 UTC");
   }
 
-  function update({ status, gateway }) {
+  function update({ status, gateway, campaigns }) {
     const { engine, pool: size, units } = status;
     if (last && last.engine.state !== engine.state) announce(`The engine is ${engine.state}.`);
     last = status;
-    setText(state.lastElementChild, engine.state);
+    setText(state.lastElementChild, ENGINE_STATES[engine.state] ?? engine.state);
     setAttribute(state, "data-state", engine.state);
     const leader = engine.leader ? `; ${engine.leader} leads` : "";
     setAttribute(
@@ -78,7 +83,7 @@ export function makeStrip(root, refetch) {
       "title",
       engine.since ? `since ${clockTime(engine.since)}, version ${engine.version}${leader}` : null,
     );
-    show(engineSwitch, engine.state !== "standby");
+    show(engineSwitch, engine.state !== "standby" && campaigns.length > 0);
     const isPaused = engine.state === "paused";
     setText(engineSwitch.lastElementChild.firstChild, isPaused ? "Resume" : "Pause");
     setIcon(engineSwitch.firstElementChild, isPaused ? "running" : "paused");
@@ -95,7 +100,7 @@ export function makeStrip(root, refetch) {
     tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))}`);
     const stopped = units.quarantined + units.unverified + units.held;
     tiles.failed.set(count(stopped), stoppedNote(units));
-    updateCalls(gateway, units);
+    updateCalls(gateway, campaigns);
     all.update({ ...units, parked: size.parked, waiting: size.waiting });
     tick();
   }
@@ -105,9 +110,9 @@ export function makeStrip(root, refetch) {
     const at = last.next_resume_at;
     tiles.resume.set(
       at === null ? NOTHING : at <= now() ? "due" : countdown(at - now()),
-      at === null ? "nothing is parked" : `at ${clockTime(at)}`,
+      at === null ? "nothing parked" : `at ${clockTime(at)}`,
     );
-    tiles.pace.set(count(Math.round(last.pace)), "units per hour");
+    tiles.pace.set(count(Math.round(last.pace)), "units/hour");
     tiles.eta.set(last.eta === null ? NOTHING : clockTime(last.eta), last.eta === null ? "unknown" : until(last.eta));
   }
 

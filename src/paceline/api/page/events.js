@@ -149,6 +149,8 @@ function detailOf({ name, at, scope, fields }) {
     if (
       value === null ||
       value === undefined ||
+      (Array.isArray(value) && value.length === 0) ||
+      (key === "name" && scope?.endsWith(`:${value}`)) ||
       ["reason", "action", "target", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
     )
       continue;

@@ -1,15 +1,20 @@
 // The first start: a plan to copy, the accounts that are known, and the address for the SDKs. Shown until there is work.
 
 import { actionButton, el, show } from "./dom.js";
-import { toast } from "./notices.js";
+import { runAction } from "./notices.js";
 import { get } from "./requests.js";
 
 const PLAN = `[campaign]
 name = "first"
-agent = "claude"            # or codex, gemini, opencode, command ...
+agent = "claude"
 [[unit]]
 id = "hello"
-prompt = "Write one line about this folder to HELLO.md"
+prompt = "Describe this folder"
+`;
+const KEY_ACCOUNT = `[accounts.my-key]
+provider = "anthropic"  # or openai, google
+kind = "metered"
+key_env = "ANTHROPIC_API_KEY"
 `;
 const VARIABLES = {
   anthropic: ["ANTHROPIC_BASE_URL", ""],
@@ -18,31 +23,29 @@ const VARIABLES = {
 const OTHERS = ["OPENAI_BASE_URL", "/v1"];
 
 export function makeFirstStart(root) {
-  const accounts = el("ul");
-  const clients = el("ul");
+  const accounts = el("ul", { class: "facts-list" });
+  const clients = el("div", { class: "step-body" });
   root.append(
     el("h2", { id: "first-start-title", text: "Nothing has run here yet" }),
     el(
       "div",
       { class: "steps" },
-      el(
-        "div",
-        {},
-        el("h3", { text: "Run agents" }),
-        el("p", { text: "Save this as plan.toml and add it. It starts at once." }),
-        el("pre", { class: "sample", tabindex: "0", text: PLAN }),
-        copyButton("Copy the plan", PLAN),
-        el("code", { text: "paceline add plan.toml" }),
+      step(
+        "Run agents",
+        el("p", { text: "Save this as plan.toml and add it. It starts at once. Other agents: codex, gemini, opencode, command." }),
+        sample("Copy the plan", PLAN),
+        sample("Copy the command", "paceline add plan.toml"),
       ),
-      el(
-        "div",
-        {},
-        el("h3", { text: "Accounts" }),
+      step(
+        "Send API calls through the gateway",
+        clients,
+      ),
+      step(
+        "Check the accounts",
         accounts,
         el("p", { text: "To check the logins and agent programs of this machine:" }),
-        el("code", { text: "paceline doctor" }),
+        sample("Copy the command of the check", "paceline doctor"),
       ),
-      el("div", {}, el("h3", { text: "API calls through the gateway" }), clients),
     ),
   );
   let hasAccounts = false;
@@ -57,50 +60,54 @@ export function makeFirstStart(root) {
       hasAccounts = false; // the next overview tries again
       return;
     }
-    const named = found.map((each) => el("li", { text: `${each.name}: ${each.provider}, ${each.kind}` }));
+    const named = found.map((each) => el("li", {}, el("b", { text: each.name }), ` ${each.provider}, ${each.kind}`));
     accounts.replaceChildren(
-      ...(named.length ? named : [el("li", { text: "none in paceline.toml: each agent uses its own login" })]),
+      ...(named.length ? named : [el("li", { text: "None in paceline.toml: each agent uses its own login." })]),
     );
     const metered = found.filter((each) => each.kind === "metered");
-    clients.replaceChildren(
-      ...(metered.length
-        ? metered.map(clientItem)
-        : [
-            el("li", {
-              text: "Add an account with kind = 'metered' and key_env to paceline.toml to send API calls through this address.",
-            }),
-          ]),
-    );
+    clients.replaceChildren(...(metered.length ? metered.flatMap(clientLines) : accountLines()));
   }
 
   return {
-    update({ campaigns, gateway }) {
-      const isUsed = campaigns.length > 0 || (gateway?.requests_today ?? 0) > 0;
-      show(root, !isUsed);
-      if (!isUsed) fetchAccounts();
+    /** Show it while the home is used for nothing. */
+    update(use) {
+      show(root, use === "nothing");
+      if (use === "nothing") fetchAccounts();
     },
   };
 }
 
-function clientItem({ name, provider }) {
-  const [variable, path] = VARIABLES[provider] ?? OTHERS;
-  const line = `export ${variable}=${location.origin}/gateway/${name}${path}`;
-  return el(
-    "li",
-    {},
-    el("code", { text: line }),
-    copyButton(`Copy the line for ${name}`, line),
-    el("code", { text: `paceline gateway env ${name}` }),
-  );
+function step(title, ...children) {
+  return el("div", { class: "first-step" }, el("h3", { text: title }), ...children);
 }
 
-function copyButton(label, text) {
-  return actionButton(
-    { class: "button small", icon: "check", isHarmless: true, "aria-label": label },
+/** The lines that point a client at an account that is paid by the token. */
+function clientLines({ name, provider }) {
+  const [variable, path] = VARIABLES[provider] ?? OTHERS;
+  const line = `export ${variable}=${location.origin}/gateway/${name}${path}`;
+  return [
+    el("p", { text: `Point an SDK or a CLI at ${name}:` }),
+    sample(`Copy the line for ${name}`, line),
+    el("p", { text: "All lines that it needs, and a key for each team:" }),
+    sample(`Copy the commands for ${name}`, `paceline gateway env ${name}\npaceline keys create search`),
+  ];
+}
+
+function accountLines() {
+  return [
+    el("p", { text: "Add an account that is paid by the token to paceline.toml, and start Paceline again:" }),
+    sample("Copy the account", KEY_ACCOUNT),
+    el("p", { text: "Then print the lines for SDKs and CLIs:" }),
+    sample("Copy the command for the lines", "paceline gateway env my-key"),
+  ];
+}
+
+/** A text to copy, all of it in sight. */
+function sample(label, text) {
+  const copy = actionButton(
+    { class: "button small", icon: "copy", isHarmless: true, "aria-label": label },
     "Copy",
-    async () => {
-      await navigator.clipboard.writeText(text);
-      toast("Copied.");
-    },
+    () => runAction(() => navigator.clipboard.writeText(text), "Copied."),
   );
+  return el("div", { class: "sample" }, el("pre", { text: text.trimEnd() }), copy);
 }

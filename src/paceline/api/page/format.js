@@ -47,8 +47,16 @@ export function bytes(value) {
 
 /** `$0.0042`, `$1.20`, `$1,234`: small sums need their digits, large ones do not. */
 export function dollars(value) {
-  const digits = value === 0 || value >= 1000 ? 0 : value < 0.1 ? 4 : 2;
+  const digits = value >= 1000 ? 0 : value > 0 && value < 0.1 ? 4 : 2;
   return `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+}
+
+/** `9,999`, `23.4k`, `1.2M`: large numbers in little room. */
+export function compact(value) {
+  const [factor, unit] = [[1e9, "B"], [1e6, "M"], [1e4, "k"]].find(([each]) => value >= each) ?? [1, ""];
+  if (!unit) return count(value);
+  const number = value / (unit === "k" ? 1e3 : factor);
+  return `${number < 99.95 ? Number(number.toFixed(1)) : Math.round(number)}${unit}`;
 }
 
 /** `1 unit`, `2 units` */

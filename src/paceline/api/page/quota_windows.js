@@ -4,7 +4,7 @@ import { el, setAttribute, setText } from "./dom.js";
 import { ago, clockTime, countdown, fullTime, now, percent } from "./format.js";
 
 const NAMES = { "5h": "5 hours", daily: "day", weekly: "week", monthly: "month" };
-const STATES = { open: "open", closed: "spent", probing: "canary running", wave: "reopening" };
+const STATES = { open: "open", closed: "spent", probing: "being tried", wave: "reopening" };
 const SOURCES = { field: "a structured field", header: "a response header", text: "a sentence", backoff: "backoff" };
 
 /** Sort windows with a known length from shortest to longest; the others come last. */
@@ -61,7 +61,7 @@ function resetText(window) {
   const probe =
     window.state === "closed" && window.probe_at !== null && window.probe_at > now() ? window.probe_at : null;
   if (window.resets_at === null)
-    return probe === null ? "reset unknown" : `reset unknown, next canary in ${countdown(probe - now())}`;
+    return probe === null ? "reset unknown" : `reset unknown, next try in ${countdown(probe - now())}`;
   const left = window.resets_at - now();
   const missed = window.missed_at ?? null;
   const late = missed === null || missed === window.resets_at ? "" : `did not reset ${clockTime(missed)}; `;
@@ -70,7 +70,7 @@ function resetText(window) {
       ? `${late}resets ${clockTime(window.resets_at)}, in ${countdown(left)}`
       : `reset was due ${clockTime(window.resets_at)}`;
   const isApart = probe !== null && Math.abs(probe - window.resets_at) > 60;
-  return isApart ? `${when}; next canary in ${countdown(probe - now())}` : when;
+  return isApart ? `${when}; next try in ${countdown(probe - now())}` : when;
 }
 
 function beliefText(window) {

@@ -128,6 +128,11 @@ function groupByAccount({ sessions, marks }) {
     group.rowCount = Math.max(group.rowCount, row + 1);
     group.bars.push({ ...session, row });
   }
+  for (const { scope } of marks) {
+    const name = (scope ?? "").split("/").slice(0, 2).join("/");
+    if (!name || [...groups.keys()].some((each) => touches(name, each))) continue;
+    groups.set(name, { name, ends: [], bars: [], rowCount: 1, marks: [], bands: [] }); // of API calls, or of a login that failed at once
+  }
   const found = [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   for (const group of found) {
     const own = marks.filter((mark) => touches(mark.scope ?? "", group.name));

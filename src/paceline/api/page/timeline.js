@@ -13,17 +13,17 @@ const RANGES = [1, 6, 24];
 const REFETCH_MS = 3000;
 const MIN_SECONDS = 60;
 const POOL = "sessions";
-const LEGEND = [
-  ["running", "running"],
-  ["done", "done"],
-  ["parked", "parked"],
-  ["quarantined", "failed"],
-  ["waiting", "other ending"],
-  ["mark-429", "429 or overload"],
-  ["mark-window", "window spent"],
-  ["mark-step", "limit step"],
-  ["mark-held", "account held"],
-];
+const ENDINGS = { running: "running", done: "done", parked: "parked", quarantined: "failed", other: "other ending" };
+const FAILED = new Set(["failed", "quarantined", "unverified"]);
+const MARKS = {
+  rate_limited: ["mark-429", "429 or overload"],
+  overloaded: ["mark-429", "429 or overload"],
+  unreachable: ["mark-429", "429 or overload"],
+  window_closed: ["mark-window", "window spent"],
+  limit_step: ["mark-step", "limit step"],
+  platform_limit: ["mark-step", "limit step"],
+  account_held: ["mark-held", "account held"],
+};
 
 export function makeTimeline(root, { openUnit, state }) {
   const body = root.querySelector(".body");
@@ -38,7 +38,8 @@ export function makeTimeline(root, { openUnit, state }) {
     picker,
   );
   const cut = el("p", { class: "note", hidden: true });
-  body.append(empty, bars.node, cut, legend(), chartHead, chart.node);
+  const legend = el("ul", { class: "legend", "aria-label": "Legend" });
+  body.append(empty, bars.node, cut, legend, chartHead, chart.node);
   root.querySelector(".controls").append(ranges());
 
   let data = null;
@@ -82,9 +83,15 @@ export function makeTimeline(root, { openUnit, state }) {
 
   function draw() {
     if (!data) return;
-    const hasSessions = data.sessions.length > 0;
-    show(empty, !hasSessions);
-    show(bars.node, hasSessions);
+    const hasBars = data.sessions.length + data.marks.length > 0;
+    show(empty, !hasBars);
+    show(bars.node, hasBars);
+    syncChildren(
+      legend,
+      legendOf(data),
+      ([kind]) => kind,
+      ([kind, text]) => ({ node: el("li", {}, el("i", { class: `key ${kind}` }), text) }),
+    );
     const seconds = shownSeconds(data, state.get("hours"));
     bars.update(data, seconds);
     const leftOut = data.left_out.sessions;
@@ -119,8 +126,16 @@ function shownSeconds({ to, sessions, marks }, hours) {
   return Math.min(hours * 3600, Math.max(MIN_SECONDS, (to - first) * 1.05));
 }
 
-function legend() {
-  const list = el("ul", { class: "legend", "aria-label": "Legend" });
-  for (const [kind, text] of LEGEND) list.append(el("li", {}, el("i", { class: `key ${kind}` }), text));
-  return list;
+/** Return what is drawn, as pairs of a class and a word: a legend explains nothing that is not there. */
+function legendOf({ sessions, marks }) {
+  const endings = new Set(sessions.map(({ ended_at: at, ending }) => (at === null ? "running" : kindOf(ending))));
+  const shown = Object.entries(ENDINGS).filter(([kind]) => endings.has(kind));
+  const found = new Map(marks.flatMap(({ kind }) => (MARKS[kind] ? [MARKS[kind]] : [])));
+  const order = [...new Map(Object.values(MARKS)).keys()];
+  return [...shown, ...order.filter((kind) => found.has(kind)).map((kind) => [kind, found.get(kind)])];
+}
+
+function kindOf(ending) {
+  if (FAILED.has(ending)) return "quarantined";
+  return ending in ENDINGS ? ending : "other";
 }

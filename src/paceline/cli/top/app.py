@@ -21,7 +21,7 @@ from textual.containers import Container
 from textual.events import DescendantFocus
 from textual.widgets import Footer, Input, Static
 
-from paceline.cli.top import actions, row_text
+from paceline.cli.top import actions, panes, row_text
 from paceline.cli.top.detail import UnitInspection, inspect_unit
 from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
 from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
@@ -102,6 +102,7 @@ class TopApp(App[None]):
         with Container(id="panes"):
             yield LiveTable("campaigns", row_text.CAMPAIGN_COLUMNS)
             yield LiveTable("capacity", row_text.CAPACITY_COLUMNS)
+            yield LiveTable("keys", row_text.KEY_COLUMNS)
             yield LiveTable("units", row_text.UNIT_COLUMNS)
             yield LiveTable("events", row_text.EVENT_COLUMNS, follows=True)
         yield Static(id="info")
@@ -171,9 +172,12 @@ class TopApp(App[None]):
             self._fill("campaigns", campaigns, f"none yet: {row_text.START} adds one and runs it")
             scopes = [row_text.scope_row(row, now, zone) for row in snapshot.scopes]
             self._fill("capacity", scopes, "no limit is set and nothing is known about any scope")
+            keys = [row_text.key_row(line, now, zone) for line in snapshot.keys]
+            self._fill("keys", keys, "none yet: paceline keys create NAME adds one")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
             self._show_info()
+            panes.show_panes(self.screen_stack[0], snapshot, is_in_front=len(self.screen_stack) == 1)
 
     @on(LiveTable.Moved)
     def _show_info(self) -> None:

@@ -9,19 +9,21 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli import event_text
-from paceline.cli.call_text import activity_text
+from paceline.cli.call_text import activity_text, count_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
 from paceline.cli.top.column_layout import Column
-from paceline.cli.top.snapshot import ScopeLine, TopSnapshot
+from paceline.cli.top.snapshot import KeyLine, ScopeLine, TopSnapshot
 from paceline.cli.top.table_row import Row
+from paceline.cli.work_text import dollars
 from paceline.core import WindowStatus
 from paceline.core.values.scopes import is_provider_scope
 from paceline.store import StoredEvent, Unit
 from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity
-from paceline.views.gateway_calls import GatewayActivity
+from paceline.views.gateway_calls import GatewayActivity, SpendSum
+from paceline.views.keys import KeyView
 from paceline.views.status import stopped_units, total_units
 from paceline.views.units import phase_of
 
@@ -50,6 +52,14 @@ CAPACITY_COLUMNS = (
     Column(title="cooldown", right=True, rank=1),
     Column(title="from", rank=2),
     Column(title="pause, windows, notices", least=26),
+)
+KEY_COLUMNS = (
+    Column(title="key", least=12),
+    Column(title="calls", right=True),
+    Column(title="tokens", right=True),
+    Column(title="cost", right=True),
+    Column(title="weight", right=True, rank=1),
+    Column(title="budget", least=16),
 )
 UNIT_COLUMNS = (
     Column(title="unit", least=20),
@@ -102,6 +112,8 @@ def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     units = status.units
     failed = units.unverified + units.quarantined + units.held
     head.no_wrap, head.overflow = True, "ellipsis"
+    if snapshot.is_gateway_alone:
+        return head.append_text(_gateway_lines(snapshot, zone, trouble))
     facts = [
         ("pool", NO_LIMIT if pool.sessions is None else str(pool.sessions), "bold"),
         ("running", f"{pool.running:,}", "bold green" if pool.running else ""),
@@ -117,9 +129,35 @@ def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
     return head.append("\n").append_text(_second_line(snapshot, now, zone))
 
 
+def _gateway_lines(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
+    """Return the figures of calls, where there is nothing but calls."""
+    activity = snapshot.gateway
+    if activity is None:
+        facts = [("the daemon does not answer", "", "yellow")]
+    else:
+        refused = activity.refused_per_minute
+        facts = [
+            ("calls in flight", f"{activity.in_flight:,}", "bold green" if activity.in_flight else ""),
+            ("waiting", f"{activity.waiting:,}", "yellow" if activity.waiting else ""),
+            ("a minute", f"{activity.per_minute:,}", ""),
+            ("429s", f"{refused:,}", "bold red" if refused else ""),
+        ]
+    lines = Text()
+    for name, value, style in facts:
+        lines.append(f"  {name} ", style="dim").append(value, style=style)
+    if trouble is not None:
+        return lines.append("\n").append_text(plain(trouble, "bold red"))
+    lines.append("\n").append("now ", style="dim").append(clock_time(snapshot.at, zone))
+    if activity is not None:
+        cost = (activity.cost_today.billed or 0.0) + (activity.cost_today.imputed or 0.0)
+        today = f"{activity.requests_today:,} calls, {count_text(activity.tokens_today.total)} tokens, {dollars(cost)}"
+        lines.append("  today ", style="dim").append(today)
+    return lines
+
+
 def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
     resume_at = snapshot.status.next_resume_at
-    parts = []
+    parts = [("now", clock_time(now, zone))]  # first, because the end is cut where there is no room
     if snapshot.status.engine.state == "stopped":
         parts.append(("start one with", START))
     if resume_at is not None:
@@ -129,7 +167,6 @@ def _second_line(snapshot: TopSnapshot, now: float, zone: ZoneInfo) -> Text:
         parts.append(("ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}"))
     if snapshot.gateway is not None and snapshot.gateway != GatewayActivity():
         parts.append(("calls", activity_text(snapshot.gateway)))
-    parts.append(("now", clock_time(now, zone)))
     line = Text()
     for name, value in parts:
         line.append("  " if line else "").append(f"{name} ", style="dim").append(value)
@@ -235,6 +272,42 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
 
 def _joined(parts: Iterable[Text]) -> Text:
     return Text("; ").join(parts)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def key_row(line: KeyLine, now: float, zone: ZoneInfo) -> Row:
+    name = plain(line.name or "(own token)", "bold" if line.key is not None else "dim")
+    if line.key is None and line.name:
+        name.append(" revoked", "dim")
+    used = line.spent
+    cells = (
+        name,
+        plain(f"{used.requests:,}" if used else "0"),
+        plain(count_text(used.tokens.total) if used else "0"),
+        plain(dollars(0.0) if used is None else _spent(used)),
+        plain("" if line.key is None else f"{line.key.weight:g}"),
+        _budget(line.key, now, zone),
+    )
+    return Row(line.name, cells)
+
+
+def _spent(used: SpendSum) -> str:
+    """Return what was billed and imputed together; `?` where the cost of some calls is not known."""
+    known = (used.cost.billed or 0.0) + (used.cost.imputed or 0.0)
+    return f"{dollars(known)} + ?" if used.unpriced else dollars(known)
+
+
+def _budget(key: KeyView | None, now: float, zone: ZoneInfo) -> Text:
+    """Return what is spent of the budget, and until when the key is refused if that is all of it."""
+    if key is None or key.budget is None:
+        return Text("")
+    line = plain(f"{dollars(key.spent or 0.0)} of {key.budget}")
+    if key.is_reached:
+        until = "" if key.resumes_at is None else f" until {clock(key.resumes_at, now, zone)}"
+        line.append(f" reached{until}", style="bold red")
+    return line
 
 
 # -- units and events ------------------------------------------------------------------------------

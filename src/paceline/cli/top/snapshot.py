@@ -9,7 +9,7 @@ import msgspec
 
 from paceline.agents.account import split_login
 from paceline.cli.limit_text import source_text
-from paceline.cli.live_state import read_live
+from paceline.cli.live_state import live_spend, read_keys, read_live
 from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus
@@ -21,7 +21,8 @@ from paceline.views.accounts import known_accounts
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
-from paceline.views.gateway_calls import GatewayActivity
+from paceline.views.gateway_calls import GatewayActivity, SpendSum, spend_since, spend_view
+from paceline.views.keys import KeyView
 from paceline.views.status import StatusSummary, completion_rate, read_status_summary
 from paceline.views.throughput import CompletionRate, Throughput
 from paceline.views.why import Wait, stored_waits, wait_rows
@@ -39,6 +40,17 @@ class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
 
 
+class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's key and its use in 30 days.
+
+    `name` is empty for Paceline's own token. `key` is None for that token and for keys that are revoked.
+    """
+
+    name: str
+    key: KeyView | None
+    spent: SpendSum | None
+
+
 class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything but the units, which are read page by page. `notes` say what blocks a campaign, by its name."""
 
@@ -50,8 +62,14 @@ class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[ScopeLine, ...]
     gateway: GatewayActivity | None
     """None if the daemon did not answer."""
+    keys: tuple[KeyLine, ...]
     events: tuple[StoredEvent, ...]
     """Events since the last snapshot."""
+
+    @property
+    def is_gateway_alone(self) -> bool:
+        """Whether the home has no campaign, and its gateway is in use."""
+        return not self.campaigns and (bool(self.keys) or self.gateway not in (None, GatewayActivity()))
 
 
 class SnapshotReader:
@@ -78,6 +96,7 @@ class SnapshotReader:
             notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
             scopes=tuple(_scope_lines(home, offline, fleet, live.gateway)),
             gateway=live.gateway,
+            keys=tuple(_key_lines(home, now)),
             events=tuple(self._new_events()),
         )
 
@@ -117,7 +136,7 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
 def _scope_lines(
     home: Home, offline: OfflineState, fleet: FleetState, gateway: GatewayActivity | None
 ) -> Iterator[ScopeLine]:
-    """Yield the scopes that `limits` lists, and every account, those of providers last."""
+    """Yield the scopes that `limits` lists, and every account: those of providers, then those of keys, then others."""
     rows = {row.scope: row for row in limit_rows(fleet)}
     accounts = {account.scope for account in known_accounts(home.settings, fleet.campaigns)}
     rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
@@ -125,10 +144,18 @@ def _scope_lines(
     for scope, calls in ({} if gateway is None else gateway.waiting_by_scope).items():
         for part in (RUNS, *path_scopes(scope)):
             queues[part] = queues.get(part, 0) + calls
-    own = [row for row in rows.values() if not is_provider_scope(row.scope)]
-    of_providers = sorted((row for row in rows.values() if is_provider_scope(row.scope)), key=lambda row: row.scope)
-    for row in (*own, *of_providers):
+    for row in sorted(rows.values(), key=lambda row: (not is_provider_scope(row.scope), row.kind != "key", row.scope)):
         yield ScopeLine(capacity=row, source=source_text(row, home.settings), queue=queues.get(row.scope, 0))
+
+
+def _key_lines(home: Home, now: float) -> Iterator[KeyLine]:
+    """Yield the keys that work, then what was spent with others."""
+    known = {each.name: each for each in read_keys(home, now).keys}
+    first = spend_since(None, now)
+    spent = live_spend(home, "key", first, None) or spend_view(home.store.spend(since=first), first, ("key",))
+    sums = {row.key or "": row for row in spent.rows}
+    for name in (*sorted(known), *sorted(sums.keys() - known.keys())):
+        yield KeyLine(name=name, key=known.get(name), spent=sums.get(name))
 
 
 def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
