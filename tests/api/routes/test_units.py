@@ -167,6 +167,7 @@ async def test_why_it_waits_is_parked_paused_runs(daemon: Daemon) -> None:
         "since": daemon.store.campaigns()[0].created_at,
         "until": None,
         "hint": None,
+        "learnt": None,
         "others": [],
     }
     assert (running["state"], running["reason"]) == ("running", "running")
