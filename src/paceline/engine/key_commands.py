@@ -14,8 +14,9 @@ from typing import Final, get_args
 import msgspec
 
 from paceline.config_files.documents import did_you_mean
+from paceline.core.values.model_patterns import model_pattern
 from paceline.core.values.rates import Rate, check_rate
-from paceline.core.values.scopes import KEY, canonical_model
+from paceline.core.values.scopes import KEY
 from paceline.core.values.validation import check_limit, check_weight
 from paceline.engine import command_log
 from paceline.engine.authorship import signature
@@ -204,9 +205,7 @@ def _checked_models(models: Sequence[str]) -> tuple[str, ...]:
     for model in models:
         if not _MODEL.fullmatch(model):
             raise InvalidInput(f"{model!r:.80} is not the name of a model, or a pattern such as opus-*")
-        if "/" in model and not canonical_model(model).strip("*?"):
-            raise InvalidInput(f"{model!r:.80} would allow the models of all vendors: name the models, such as opus-*")
-    return tuple(dict.fromkeys(canonical_model(model) for model in models))
+    return tuple(dict.fromkeys(map(model_pattern, models)))
 
 
 def _checked_priority(priority: int) -> int:

@@ -9,11 +9,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from hashlib import blake2s
 from typing import Final
 
+from paceline.core.values.model_patterns import is_listed
 from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError
 from paceline.gateway.background_store import LONGEST_READ_SECONDS, in_thread
@@ -173,12 +173,11 @@ def check_path(key: ClientKey, route: Route, method: str) -> None:
     raise GatewayError(403, "path_not_allowed", message)
 
 
-def check_model(key: ClientKey, scope: str, model: str | None) -> None:
-    """Raise `GatewayError` unless the key may call the model, which the scope names canonically."""
+def check_model(key: ClientKey, provider: str, model: str | None) -> None:
+    """Raise `GatewayError` unless the key may call the model of an account of that provider."""
     if not key.models:
         return
-    canonical = scope.split("/", 2)[-1]
-    if model is None or not any(fnmatchcase(canonical, allowed) for allowed in key.models):
+    if model is None or not is_listed(key.models, model, provider):
         named = "a call without a model" if model is None else f"the model {model!r:.80}"
         allowed = ", ".join(key.models)
         raise GatewayError(403, "model_not_allowed", f"the key {key.name} does not allow {named}; it allows: {allowed}")

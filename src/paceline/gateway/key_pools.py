@@ -185,7 +185,7 @@ class KeyPools:
         head, body = request.head, None
         try:
             if request.client is not None:
-                check_model(request.client, scope, model)
+                check_model(request.client, account.provider, model)
                 check_price(request.client, model, self._is_priced)
             if route.account in request.refused_by:
                 return None

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from paceline.core.values.scopes import canonical_scope
 from paceline.gateway.call_book import kept_model
 from paceline.gateway.client_keys import check_model
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.request_body import KEPT_BYTES, RequestBody
-from paceline.protocols import scope_of
 from paceline.protocols.families import home_family
 from paceline.store import ClientKey
 
@@ -35,7 +33,7 @@ async def check_call(
     account, rules = request.route.account, body_rules(key, request.route.path)
 
     def check(name: str | None) -> None:
-        check_model(key, canonical_scope(scope_of(account.provider, account.name, name)), name)
+        check_model(key, account.provider, name)
         check_price(key, name, is_priced)
 
     check(model)

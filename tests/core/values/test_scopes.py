@@ -69,6 +69,12 @@ def test_other_spellings(spelling: str, model: str) -> None:
 
 def test_different_models_stay_different() -> None:
     names = [
+        "deepseek-v2",
+        "deepseek-v3",
+        "qwen3:8",
+        "qwen3:32",
+        "titan-embed-text-v1:0",
+        "titan-embed-text-v2:0",
         "opus-4-5",
         "opus-4-6",
         "sonnet-4-5",

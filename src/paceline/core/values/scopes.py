@@ -31,9 +31,10 @@ _PATTERN_PART = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~*?-]*")
 _WILDCARD = re.compile(r"[*?]")
 
 _VENDOR_PREFIX = re.compile(r"(?:[a-z0-9-]+\.)?(?:anthropic|openai|google|meta|mistral|amazon)\.")
-_TAIL = re.compile(
-    r"(?:@\d{8}|@latest|@default|[-@]\d{4}-\d{2}-\d{2}|-20\d{6}|-latest|-v\d{1,2}(?::\d{1,2})?|:\d{1,2}|\[[a-z0-9]{1,8}\])$"
-)
+_TAIL = re.compile(r"(?:@\d{8}|@latest|@default|[-@]\d{4}-\d{2}-\d{2}|-20\d{6}|-latest|\[[a-z0-9]{1,8}\])$")
+_CLAUDE = re.compile(r"claude|opus|sonnet|haiku|fable")
+_CLAUDE_REVISION = re.compile(r"(?:-v\d{1,2}(?::\d{1,2})?|:\d{1,2})$")
+"""How Amazon ends the names of Claude models. Elsewhere it is another model: `deepseek-v3`, `qwen3:32`."""
 _CLAUDE_NEW = re.compile(r"(opus|sonnet|haiku|fable)-(\d{1,2})(?:[.-](\d{1,2}))?(?![\d.])")
 _CLAUDE_OLD = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)$")
 _CLAUDE_OLD_PATTERN = re.compile(r"(\d)(?:[.-](\d))?-(opus|sonnet|haiku)(?=[*?@-]|$)")
@@ -48,7 +49,7 @@ _ANY_DATE = re.compile(r"[-@]20\d\d[\d-]*\*$")
 def canonical_model(name: str) -> str:
     """Return the one spelling of a model: `anthropic/claude-opus-4-6-20260105` and `opus-4-6` are the same.
 
-    Vendor prefixes, dates, revisions and context-size tags say where and how a model is served,
+    Vendor prefixes, dates, revisions of Claude and context-size tags say where and how a model is served,
     not which quota it draws on, so they go.
     """
     while (model := _stripped(name)) != name:
@@ -58,10 +59,19 @@ def canonical_model(name: str) -> str:
 
 def _stripped(name: str) -> str:
     model = name.lower().rsplit("/", 1)[-1].strip()
-    model = _VENDOR_PREFIX.sub("", model, count=1)
-    while (shorter := _TAIL.sub("", model)) != model and shorter:
-        model = shorter
+    model = _without_tail(_VENDOR_PREFIX.sub("", model, count=1))
     return _canonical_claude(model.removeprefix("claude-"))
+
+
+def _without_tail(model: str) -> str:
+    is_claude = _CLAUDE.match(model) is not None
+    while True:
+        shorter = _TAIL.sub("", model)
+        if is_claude:
+            shorter = _CLAUDE_REVISION.sub("", shorter)
+        if shorter in ("", model):
+            return model
+        model = shorter
 
 
 def _canonical_claude(model: str) -> str:
@@ -184,9 +194,7 @@ def _model_pattern(text: str) -> str:
     if not _WILDCARD.search(text):
         return canonical_model(text)
     model = text.lower().rsplit("/", 1)[-1]
-    model = _VENDOR_PREFIX.sub("", model, count=1)
-    while (shorter := _TAIL.sub("", model)) != model and shorter:
-        model = shorter
+    model = _without_tail(_VENDOR_PREFIX.sub("", model, count=1))
     model = _ANY_DATE.sub("*", model.removeprefix("claude-"))
     if old := _CLAUDE_OLD_PATTERN.match(model):
         major, minor, family = old.groups()
