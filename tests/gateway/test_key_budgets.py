@@ -281,3 +281,42 @@ async def test_an_answer_is_asked_for_in_a_coding_in_which_its_tokens_can_be_rea
     _, _, (uncounted,) = await called(post(b"{}", header, path=b"/gateway/work/v1/messages/count_tokens"))
 
     assert (call.all(b"accept-encoding"), uncounted.all(b"accept-encoding")) == ([forwarded], [accepted])
+
+
+async def spent_with(head: bytes, body: bytes, **rules: Any) -> tuple[Any, Any]:
+    """Return what a call of 400 bytes with such an answer counts: its tokens, and whether they are estimated."""
+    keys = Keys(ClientKey(name="team", **rules))
+    answer = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+    async with (
+        RawUpstream(answering(answer, [])) as upstream,
+        GatewayHarness(account(upstream.url, "gpt", "openai"), keys=keys.known) as harness,
+        await connect(harness.port) as client,
+    ):
+        request = b'{"model": "gpt-5", "input": "%b"}'
+        client.send(post(request % (b"x" * (400 - len(request) + 2)), key=TEAM_KEY, path=RESPONSES))
+        assert (await client.read_message()).body == body
+        (record,) = harness.gateway.calls.log.recent()
+    return record.tokens, record.is_estimated
+
+
+@pytest.mark.parametrize("coding", [b"br", b"zstd"])
+async def test_an_answer_in_a_coding_that_nobody_asked_for_is_counted_by_its_bytes(
+    coding: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"Content-Type: application/json\r\nContent-Encoding: %b\r\n" % coding
+
+    for rules in ({"budget": KeyBudget(5.0, "day")}, {}):
+        assert await spent_with(head, b"?" * 200, **rules) == (Tokens(input=100, output=200), True)
+    logged = [each.message for each in caplog.records if each.name == "paceline.gateway"]
+    assert logged == [f"gpt answers with {coding.decode()}, which was not asked for: tokens are estimated"] * 2
+
+
+async def test_an_answer_without_usage_is_counted_by_its_bytes_if_there_is_a_budget() -> None:
+    head, body = b"Content-Type: application/json\r\n", b'{"message": "%b"}' % (b"y" * 185)
+
+    assert await spent_with(head, body, budget=KeyBudget(5.0, "day")) == (Tokens(input=100, output=50), True)
+    assert await spent_with(head, body) == (None, False)
+    assert await spent_with(b"Content-Type: audio/mpeg\r\n", b"?" * 200, budget=KeyBudget(5.0, "day")) == (
+        Tokens(input=100, output=50),
+        True,
+    )

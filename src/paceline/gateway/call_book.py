@@ -4,6 +4,7 @@ Here: what is noted at each step of a request, and how people see it. Noting cos
 to a store. Never here: the steps themselves.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
@@ -16,9 +17,11 @@ from paceline.gateway.request_times import RequestTimes
 from paceline.gateway.spend_totals import SpendTotals
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
-from paceline.protocols import tokens_used
+from paceline.protocols import tokens_by_bytes, tokens_used
 from paceline.store import Cost, SpendRow
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewayRequest, GatewayRequests
+
+log = logging.getLogger("paceline.gateway")
 
 MOST_LISTED = 1000
 """Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
@@ -39,6 +42,8 @@ class CallBook:
         self._speeds: dict[str, float] = {}
         """How many calls ended in a second, by scope, as computed at `_speeds_at`."""
         self._speeds_at = 0
+        self._unread: set[str | None] = set()
+        """Accounts whose answers came in a coding that cannot be read. That is logged once."""
 
     # -- the steps of a request --------------------------------------------------------------------
 
@@ -58,15 +63,23 @@ class CallBook:
         """Count a refusal by a provider, or a wait that ran out."""
         self.log.refusals.add(self._clock.now())
 
-    def used(self, record: CallRecord, call: UpstreamCall, request_bytes: int) -> None:
-        """Count what a call has used: all of a response, or what came before it broke off or its client left."""
+    def used(self, record: CallRecord, call: UpstreamCall, request_bytes: int, *, has_budget: bool) -> None:
+        """Count what a call has used: all of a response, or what came before it broke off or its client left.
+
+        A call with a budget always counts, if need be by its bytes.
+        """
         if call.head is None or call.head.status >= FIRST_ERROR:
             return
-        if call.reader is not None:
-            used = tokens_used(call.reader, request_bytes, is_whole=call.is_whole)
-            if used is not None:
-                record.tokens, record.is_estimated = used.tokens, used.is_estimated
-                self._count_tokens(record)
+        used = None if call.reader is None else tokens_used(call.reader, request_bytes, is_whole=call.is_whole)
+        coding = call.unread_coding
+        if used is None and (has_budget or coding is not None):
+            used = tokens_by_bytes(request_bytes, call.response_bytes, is_compressed=coding is not None)
+        if coding is not None and record.account not in self._unread:
+            self._unread.add(record.account)
+            log.warning("%s answers with %s, which was not asked for: tokens are estimated", record.account, coding)
+        if used is not None:
+            record.tokens, record.is_estimated = used.tokens, used.is_estimated
+            self._count_tokens(record)
         self.spend.add(record, self._clock.now())
 
     def _count_tokens(self, record: CallRecord) -> None:

@@ -355,9 +355,11 @@ class Exchange:
             call.give_up()
             self._call = None
             if slot is not None:
-                self._gateway.calls.used(self.record, call, self.request_body.size)
-                if request.client is not None:
-                    self._gateway.budgets.note(request.client)
+                client, size = request.client, self.request_body.size
+                has_budget = client is not None and client.budget is not None
+                self._gateway.calls.used(self.record, call, size, has_budget=has_budget)
+                if client is not None:
+                    self._gateway.budgets.note(client)
         if error is not None:
             if slot is not None and call.head is not None:
                 reporter.report_broken(request, slot, call.head)

@@ -38,6 +38,8 @@ class UpstreamCall:
         self.over: asyncio.Future[UpstreamError | None] = asyncio.get_running_loop().create_future()
         self.head: ResponseHead | None = None
         self.reader: ResponseReader | None = None
+        self.response_bytes = 0
+        """Bytes of its body that have come."""
         self.is_held_back = False
         self.sent_at = self.began_at = 0.0
         """On the loop's clock."""
@@ -56,6 +58,13 @@ class UpstreamCall:
     def is_whole(self) -> bool:
         """Whether all of the response has come. It has not if it broke off, or if the client left."""
         return self.over.done() and not self.over.cancelled() and self.over.result() is None
+
+    @property
+    def unread_coding(self) -> str | None:
+        """The coding of the response if it cannot be read here."""
+        headers = () if self.head is None or self._decompressor is not None else self.head.lowered
+        codings = (value.strip().lower() for name, value in headers if name == b"content-encoding")
+        return next((each.decode("latin-1") for each in codings if each not in (b"", b"identity")), None)
 
     @property
     def error_text(self) -> bytes:
@@ -119,6 +128,7 @@ class UpstreamCall:
             self._response.begin(head, self._own_headers)
 
     def response_data(self, data: bytes) -> None:
+        self.response_bytes += len(data)
         if self.reader is not None:
             self.reader.feed(data if self._decompressor is None else self._decompressor.feed(data))
         elif self.head is not None and self.head.status >= 400 and self._error_bytes < LONGEST_ERROR:

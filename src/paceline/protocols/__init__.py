@@ -38,7 +38,7 @@ from paceline.protocols.responses import (
     signals_of_broken,
     with_pause,
 )
-from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader, tokens_used
+from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader, tokens_by_bytes, tokens_used
 
 __all__ = [
     "Family",
@@ -67,6 +67,7 @@ __all__ = [
     "signals_of",
     "signals_of_broken",
     "takes_slot",
+    "tokens_by_bytes",
     "tokens_used",
     "with_key",
     "with_pause",

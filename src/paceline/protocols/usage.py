@@ -19,6 +19,8 @@ from paceline.protocols.request_reader import BYTES_PER_TOKEN
 
 LONGEST_EVENT = 1_000_000
 """Bytes of one line in a stream. Longer lines are skipped: usage and errors are short."""
+COMPRESSION = 4
+"""How much longer text is than its compressed bytes: brotli and zstd shorten prose and JSON to a quarter or so."""
 LARGEST_TOKENS = 1_000_000_000
 """Larger numbers are nonsense and are ignored."""
 
@@ -231,6 +233,13 @@ def tokens_used(reader: ResponseReader, request_bytes: int, *, is_whole: bool) -
         return None  # a body without usage, such as a list
     prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
     return TokensUsed(Tokens(input=prompt, output=reader.events), is_estimated=True)
+
+
+def tokens_by_bytes(request_bytes: int, response_bytes: int, *, is_compressed: bool) -> TokensUsed:
+    """Return an estimate for a response that could not be read, or that says nothing of what it has used."""
+    prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
+    answer = response_bytes * (COMPRESSION if is_compressed else 1) // BYTES_PER_TOKEN
+    return TokensUsed(Tokens(input=prompt, output=min(answer, LARGEST_TOKENS)), is_estimated=True)
 
 
 def _within(prompt: int, answer: int, read: int, written: int) -> Tokens:
