@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.engine.key_commands import digest_of_key
-from paceline.gateway import ClientKeys
+from paceline.gateway import ClientKeys, Timeouts
 from paceline.gateway.key_pools import MOST_SESSIONS, KeyPools, PoolRequest, look_again_seconds, with_model
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead
@@ -390,3 +391,84 @@ def test_the_sessions_of_a_pool_are_bounded() -> None:
 @pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"messages": []}', None])
 def test_a_body_without_a_model_cannot_change_its_model(body: bytes | None) -> None:
     assert with_model(RequestHead("POST", TEAM, []), body, "other") is None
+
+
+# -- accounts that cannot be reached ---------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def with_dead_account(url: str, **pool: Any) -> AsyncIterator[Team]:
+    """A pool whose `key-a` is at an address where nobody answers."""
+    upstream, clock = Provider(), VirtualClock(START)
+    settings = KeyPoolSettings(**({"name": "team", "accounts": ("key-a", "key-b")} | pool))
+    async with RawUpstream(upstream.handle) as server:
+        harness = GatewayHarness(
+            account(url, "key-a", key_env="KEY_A"),
+            account(server.url, "key-b", key_env="KEY_B"),
+            limiter=Limiter(clock=clock, slot_timeout=3600.0),
+            clock=clock,
+            timeouts=Timeouts(connect=0.1),
+            environ=ENVIRON,
+            pools={"team": settings},
+        )
+        async with harness:
+            yield Team(upstream, harness, clock)
+
+
+def silent_port() -> socket.socket:
+    """Return a socket whose queue of connections is full: connecting to it ends with a time-out."""
+    return socket.create_server(("127.0.0.1", 0), backlog=0)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://no-such-host.invalid"], ids=["refused", "dns"])
+async def test_a_call_goes_past_an_account_that_cannot_be_reached(url: str) -> None:
+    async with with_dead_account(url) as at:
+        first = await at.call(b"x-paceline-session: s")
+        others = [await at.call() for _ in range(3)]
+
+        assert at.harness.in_flight == 0
+    assert [each.status for each in (first, *others)] == [200] * 4
+    assert {each.header(b"x-paceline-account") for each in (first, *others)} == {b"key-b"}
+    assert at.provider.keys == ["sk-b"] * 4
+
+
+async def test_a_call_goes_past_an_account_whose_connection_times_out() -> None:
+    with silent_port() as listening, contextlib.ExitStack() as clients:
+        place = listening.getsockname()
+        for _ in range(4):
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(place)
+        async with with_dead_account(f"http://127.0.0.1:{place[1]}") as at:
+            got = await at.call()
+
+    assert (got.status, got.header(b"x-paceline-account")) == (200, b"key-b")
+
+
+async def test_an_account_that_could_not_be_reached_is_tried_last_for_a_growing_time() -> None:
+    async with with_dead_account("http://127.0.0.1:9") as at:
+        tried: list[bool] = []
+        for seconds in (0.0, 4.0, 2.0, 6.0, 6.0):
+            await at.clock.advance(seconds)
+            before = at.harness.gateway.key_pools._unreachable.get("key-a")
+            assert (await at.call()).status == 200
+            tried.append(at.harness.gateway.key_pools._unreachable.get("key-a") != before)
+
+    assert tried == [True, False, True, False, True]
+
+
+async def test_a_client_gets_a_502_if_no_account_can_be_reached() -> None:
+    async with with_dead_account("http://127.0.0.1:9", accounts=("key-a",)) as at:
+        got = await at.call()
+
+        assert at.harness.in_flight == 0
+    assert got.status == 502
+    assert b"no connection: " in got.body
+
+
+async def test_a_client_gets_the_refusal_of_the_account_that_answered() -> None:
+    async with with_dead_account("http://127.0.0.1:9") as at:
+        at.provider.answers["sk-b"] = UNAUTHORIZED
+        got = await at.call()
+
+    assert (got.status, at.provider.keys) == (401, ["sk-b"])

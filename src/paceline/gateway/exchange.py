@@ -6,7 +6,9 @@ port and its connections.
 """
 
 import asyncio
+import contextlib
 import math
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
@@ -206,7 +208,8 @@ class Exchange:
                 await check_budget(self._gateway, request.client)
             record.scope = self._gateway.model_names.scope(account.provider, account.name, model)
             self.request_body.most_waiting = WAITING_BYTES
-            await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
+            with _own_errors(self._gateway):
+                await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
         else:
             if request.route.pool is not None:
                 request = self._gateway.without_slot(self._head, request)
@@ -262,11 +265,13 @@ class Exchange:
                 elif (choice := gateway.key_pools.choose(self._pool, gateway.limiter, admission)) is not None:
                     request, waiting = _note_choice(self.record, choice), choice.waiting
                 else:
-                    assert refused is not None
-                    self._finish(refused)
+                    self._finish(_last_answer(self._pool, refused))
                     return
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
+            except UpstreamError as error:
+                _go_past(gateway, self._pool, request, error)
+                continue
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
                 self.record.waited_seconds = self._times.waited = self._times.waited + now - joined_at
@@ -276,11 +281,6 @@ class Exchange:
                 if refused is None:
                     raise _wait_ran_out(gateway, timeout, None if self._pool is None else now - arrived) from None
                 self._finish(refused)
-            except InvalidInput as error:
-                raise GatewayError(400, "invalid_request", str(error)) from None
-            except CapacityError as error:
-                why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
-                raise GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds) from None
             if refused is None or self.response_complete:
                 return
 
@@ -303,6 +303,8 @@ class Exchange:
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
             raise
+        if self._pool is not None:
+            gateway.key_pools.note_reached(request.route.account.name)
         signals = gateway.reporter.report_end(request, slot, call)
         assert call.head is not None
         status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
@@ -423,6 +425,32 @@ class Exchange:
         self._gateway.calls.queued(self.record, deferred)
         if self._comments is not None:
             self._comments.start()
+
+
+@contextlib.contextmanager
+def _own_errors(gateway: "Gateway") -> Iterator[None]:
+    """Raise what the limiter refuses as an error of the gateway."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise GatewayError(400, "invalid_request", str(error)) from None
+    except CapacityError as error:
+        why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
+        raise GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds) from None
+
+
+def _go_past(gateway: "Gateway", pool: PoolRequest | None, request: UpstreamRequest, error: UpstreamError) -> None:
+    """Let another account of the pool serve the request. Raises the error if none may."""
+    if pool is None or not gateway.key_pools.goes_past(pool, request, error, gateway.clock.now()):
+        raise error
+
+
+def _last_answer(pool: PoolRequest, refused: UpstreamCall | None) -> UpstreamCall:
+    """Return what a client gets if no account of the pool serves its request: the answer of the last one reached."""
+    if refused is not None:
+        return refused
+    assert pool.failure is not None
+    raise pool.failure
 
 
 def _gateway_error(response: OwnResponse) -> GatewayError:

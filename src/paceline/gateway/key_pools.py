@@ -23,6 +23,7 @@ from paceline.gateway.errors import GatewayError
 from paceline.gateway.key_rules import IsPriced, check_price
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
+from paceline.gateway.upstream_pool import UpstreamError
 from paceline.limiter import Limiter
 from paceline.limiter.slot import AdmissionRequest, SlotContext
 from paceline.protocols import scope_of
@@ -39,6 +40,8 @@ LOOK_AGAIN_SECONDS = 1.0
 """How long a request waits for one account before it checks the others again."""
 LOOK_AGAIN_SECONDS_EACH = 0.005
 """Added for each request that waits: a look costs a fraction of a millisecond, and thousands can wait."""
+FIRST_OUTAGE_SECONDS, LONGEST_OUTAGE_SECONDS = 5.0, 300.0
+"""How long an account that could not be reached is tried last, doubling. As the Governor waits after an outage."""
 _NEXT_KEY_STATUSES = frozenset({401, 429, 529})
 _ABOUT_THE_KEY = (AuthFailed, BillingStop, QuotaClosed, RateLimited, PlatformLimit)
 _CLOSED = frozenset({"paused", "window_closed", "reserve", "unreachable", "held"})
@@ -76,6 +79,8 @@ class PoolRequest(msgspec.Struct):
     body: bytes | None = None
     refused_by: set[str] = msgspec.field(default_factory=set)
     """Accounts that refused it in a way that waiting does not change."""
+    failure: UpstreamError | None = None
+    """Why the last of them could not be reached."""
     choice: Choice | None = None
     """The account that it waits for, or was sent to. A session leaves one that has no room for longer than one wait."""
     headers: bytes = b""
@@ -96,6 +101,16 @@ class _Candidate(msgspec.Struct):
     deferred: Deferred
 
 
+class _Outage(msgspec.Struct, frozen=True):
+    """An account whose upstream could not be reached: it is tried last until then, and again after longer waits."""
+
+    until: float
+    seconds: float
+
+
+_REACHABLE = _Outage(until=-math.inf, seconds=0.0)
+
+
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
@@ -107,6 +122,7 @@ class KeyPools:
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._unreachable: dict[str, _Outage] = {}
 
     @property
     def sessions(self) -> int:
@@ -158,6 +174,8 @@ class KeyPools:
         kept = None if request.session is None else self._account_of.get((request.pool.name, request.session))
         if kept is not None and request.choice is None:
             by_load.sort(key=lambda each: each.name != kept)
+        now = limiter.clock.now()
+        by_load.sort(key=lambda each: self._is_out(each.name, now))
         for account in by_load:
             try:
                 upstream = self._access.authorize(request.head, account.name)
@@ -219,13 +237,34 @@ class KeyPools:
                 self._account_of.popitem(last=False)
         return choice.body
 
+    def goes_past(self, request: PoolRequest, sent: UpstreamRequest, error: UpstreamError, now: float) -> bool:
+        """Return whether another account may serve a request whose upstream could not be reached."""
+        name = sent.route.account.name
+        if not error.is_unsent or sent.has_own_key or name in request.refused_by:
+            return False
+        known = self._unreachable.get(name, _REACHABLE)
+        if known.until <= now:  # calls that failed together are one outage
+            seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * known.seconds), LONGEST_OUTAGE_SECONDS)
+            self._unreachable[name] = _Outage(now + seconds, seconds)
+        request.refused_by.add(name)
+        request.failure = error
+        return True
+
+    def _is_out(self, name: str, now: float) -> bool:
+        return bool(self._unreachable) and now < self._unreachable.get(name, _REACHABLE).until
+
+    def note_reached(self, name: str) -> None:
+        """Forget that the upstream of the account could not be reached."""
+        self._unreachable.pop(name, None)
+
     def uncounted(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
         """Return a request without a slot as it is sent: to the first account in the pool's order that is open.
 
         Files and batches belong to an account, so these requests are not spread.
         """
         assert request.route.pool is not None
-        for name in request.route.pool.accounts:
+        now = limiter.clock.now()
+        for name in sorted(request.route.pool.accounts, key=lambda each: self._is_out(each, now)):
             status = limiter.scope_status(self._access.account(name).scope)
             if self._access.has_key(name) and (status is None or not is_shut(status)):
                 return self._access.authorize(head, name)

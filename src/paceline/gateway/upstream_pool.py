@@ -71,8 +71,12 @@ class ResponseHead(msgspec.Struct, gc=False):
 class UpstreamError(Exception):
     """The connection ended, or sent something that is not HTTP, before the response was complete."""
 
-    def __init__(self, detail: str, *, has_response: bool = False, is_timeout: bool = False) -> None:
+    def __init__(
+        self, detail: str, *, has_response: bool = False, is_timeout: bool = False, is_unsent: bool = False
+    ) -> None:
         super().__init__(detail)
+        self.is_unsent = is_unsent
+        """Whether there was no connection, so that nothing was sent."""
         self.has_response = has_response
         """Whether any byte of a response came."""
         self.is_timeout = is_timeout
@@ -321,11 +325,13 @@ class UpstreamPool:
                 await self.loop.create_connection(lambda: connection, origin.host, origin.port, ssl=self._tls)
         except TimeoutError:
             connection.abort()
-            raise UpstreamError(f"no connection within {self._connect_seconds:g} s", is_timeout=True) from None
+            detail = f"no connection within {self._connect_seconds:g} s"
+            raise UpstreamError(detail, is_timeout=True, is_unsent=True) from None
         except UnicodeError:
-            raise UpstreamError(f"no connection: {origin.host!r:.80} is not a valid host name") from None
+            detail = f"no connection: {origin.host!r:.80} is not a valid host name"
+            raise UpstreamError(detail, is_unsent=True) from None
         except OSError as error:
-            raise UpstreamError(f"no connection: {error.strerror or error}") from None
+            raise UpstreamError(f"no connection: {error.strerror or error}", is_unsent=True) from None
         except BaseException:
             connection.abort()  # it may have opened at the moment of the cancellation
             raise
