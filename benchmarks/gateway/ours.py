@@ -16,7 +16,7 @@ from paceline.clock import SystemClock
 from paceline.engine.key_commands import KeyRequest, create_key, scope_of_key
 from paceline.gateway import ClientKeys, Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings, Settings
+from paceline.settings import AccountSettings, KeyPoolSettings, Settings
 from paceline.store import SqliteStore
 
 MOST = 10**9
@@ -32,9 +32,12 @@ async def nothing(scope: object, receive: object, send: object) -> None:
 
 async def serve(base_url: str, token: str, folder: Path) -> None:
     clock, store = SystemClock(), SqliteStore(folder / "paceline.db")
-    account = AccountSettings(name="work", provider="openai", kind="metered", base_url=base_url, key_env="KEY")
+    accounts = [
+        AccountSettings(name=name, provider="openai", kind="metered", base_url=base_url, key_env="KEY")
+        for name in ("work", "second")
+    ]
     scope = scope_of_key(RULED.name)
-    access = RequestAccess([account], token=token, environ={"KEY": "sk-benchmark"})
+    access = RequestAccess(accounts, token=token, environ={"KEY": "sk-benchmark"})
     gateway = Gateway(
         Limiter(
             max_parallel_runs=None,
@@ -47,6 +50,7 @@ async def serve(base_url: str, token: str, folder: Path) -> None:
         metrics=MetricsRegistry(),
     )
     access.keys = ClientKeys(store.client_keys)
+    access.use_pools({"team": KeyPoolSettings(name="team", accounts=("work", "second"))})
     gateway.calls.spend.use_store(store, clock.now())
     config = uvicorn.Config(
         nothing,

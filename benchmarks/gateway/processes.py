@@ -105,7 +105,12 @@ class Field:
         by_token = self._start("paceline gateway, token", "ours", f"/gateway/work{PATH}", url, TOKEN)
         plain, ruled = by_token.keys
         self.ours = by_token.variant("paceline gateway, a client's key", key=plain)
-        self.ways = [by_token, self.ours, by_token.variant("paceline gateway, a key with all rules", key=ruled)]
+        self.ways = [
+            by_token,
+            self.ours,
+            by_token.variant("paceline gateway, a key with all rules", key=ruled),
+            by_token.variant("paceline gateway, a pool of two accounts", path=f"/gateway/team{PATH}", key=plain),
+        ]
         """Our gateway with each kind of login."""
         self.earlier = None
         if self._before is not None:

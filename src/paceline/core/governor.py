@@ -189,6 +189,10 @@ class Governor:
         """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
         return queries.find_status(self.ledger, scope, now)
 
+    def demand(self, scope: str) -> tuple[int, int | None]:
+        """Return how many places are taken or waited for, and the effective limit: the status, for every call."""
+        return queries.count_demand(self.ledger, scope)
+
     def statuses(self, *, now: float) -> list[ScopeStatus]:
         """Return the status of every scope."""
         return queries.list_statuses(self.ledger, now)

@@ -20,7 +20,6 @@ from paceline.gateway.background_store import LONGEST_READ_SECONDS, in_thread
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.routes import Route
 from paceline.limiter.slot import SlotGroup
-from paceline.protocols import is_model_use
 from paceline.store import ClientKey, HashedKey
 
 log = logging.getLogger("paceline.gateway")
@@ -163,9 +162,9 @@ def check_path(key: ClientKey, route: Route, method: str) -> None:
 
     Files, batches and stored answers belong to the account, so to all its teams, and no limit of a key counts them.
     """
-    path = route.path.decode("latin-1")
-    if key.all_paths or is_model_use(method, path):
+    if key.all_paths or method in route.model_methods:
         return
+    path = route.path.decode("latin-1")
     message = (
         f"the key {key.name} may call models, list them and count tokens, and {method} {path:.80} is none of these; "
         "a key made with --all-paths may do it"

@@ -469,7 +469,7 @@ async def _pool_request(
     if session is None and len(pool.accounts) > 1:
         session = session_in_body(body.pieces)
     whole = b"".join(body.pieces) if pool.fallback and body.is_complete else None
-    return PoolRequest(head, pool, model, session, request.client, whole)
+    return PoolRequest(head, pool, model, session, request.client, whole, arrived=request)
 
 
 def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:

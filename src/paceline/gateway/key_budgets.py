@@ -21,6 +21,8 @@ from paceline.store import ClientKey, KeyBudget, SpendRow
 log = logging.getLogger("paceline.gateway")
 
 KeyId = tuple[str, float]
+Period = tuple[str, KeyBudget, float]
+"""The first day of a period, the budget, and when its key was made."""
 WARNING_SHARE = 0.8
 """The share of a budget at which it warns: early enough to raise it before a team is stopped."""
 LEVELS = (WARNING_SHARE, 1.0)
@@ -46,7 +48,7 @@ class KeyBudgets:
         self.read_spend: SpendReader | None = None
         self._spend = spend
         self._clock = clock
-        self._announced: dict[str, tuple[str, float]] = {}
+        self._announced: dict[str, tuple[Period, float]] = {}
         """The period of each key, and the highest share in it that was announced."""
         self._older: dict[KeyId, tuple[str, float]] = {}
         """The first day that is counted in memory, by key, and what the key has spent before it."""
@@ -104,7 +106,7 @@ class KeyBudgets:
 
     def _announce(self, key: ClientKey, budget: KeyBudget, spent: float, now: float) -> None:
         """Emit an event at 80 % and at the end of a budget, once in each period."""
-        period = f"{key.counted_from(now)} {budget.text} {key.created_at}"
+        period = key.counted_from(now), budget, key.created_at
         share = max((level for level in LEVELS if spent >= level * budget.dollars), default=0.0)
         known = self._announced.get(key.name)
         if known is None and now - key.created_at > DAY_SECONDS:

@@ -85,6 +85,13 @@ class PoolRequest(msgspec.Struct):
     """The account that it waits for, or was sent to. A session leaves one that has no room for longer than one wait."""
     headers: bytes = b""
     """Headers of the response that name the account, once there is a slot."""
+    arrived: UpstreamRequest | None = None
+    """The request as it was let in, with the key of one of the accounts."""
+
+    def authorized(self, account: str) -> UpstreamRequest | None:
+        """Return the request with the key of the account, if that was checked just now."""
+        is_new = self.choice is None and self.arrived is not None and self.arrived.route.account.name == account
+        return self.arrived if is_new else None
 
     def goes_on(self, request: UpstreamRequest, status: int, signals: Sequence[Signal]) -> bool:
         """Return whether another key may serve the request. Waiting would not help with the one that refused it."""
@@ -178,7 +185,7 @@ class KeyPools:
         by_load.sort(key=lambda each: self._is_out(each.name, now))
         for account in by_load:
             try:
-                upstream = self._access.authorize(request.head, account.name)
+                upstream = request.authorized(account.name) or self._access.authorize(request.head, account.name)
             except GatewayError as error:
                 if error.code == REVOKED:  # no other account would take the client's key
                     raise
@@ -272,7 +279,7 @@ class KeyPools:
 
     def _load(self, limiter: Limiter, account: AccountSettings, model: str | None) -> float:
         scope = scope_of(account.provider, account.name, model)
-        return max(load_of(limiter.scope_status(each)) for each in (account.scope, scope))
+        return max(load_of(*limiter.demand(account.scope)), load_of(*limiter.demand(scope)))
 
     def _used(self, name: str) -> int:
         return self._used_at.get(name, 0)
@@ -281,11 +288,9 @@ class KeyPools:
 # -- the rules -----------------------------------------------------------------------------------
 
 
-def load_of(status: ScopeStatus | None) -> float:
+def load_of(demand: int, limit: int | None) -> float:
     """Return how much of its limit a scope uses: calls that run, wait and cool down."""
-    if status is None:
-        return 0.0
-    return (status.in_flight + status.cooling + status.queued) / (status.limit or UNLIMITED_AS)
+    return demand / (limit or UNLIMITED_AS)
 
 
 def is_shut(status: ScopeStatus) -> bool:

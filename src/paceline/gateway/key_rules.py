@@ -20,6 +20,8 @@ IsPriced = Callable[[str], bool]
 
 _FALLBACKS = frozenset({"models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "route"})
 """Members in which OpenRouter and LiteLLM accept further models."""
+_READ = _FALLBACKS | {"model", "background"}
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_MODELS = frozenset({"fallback", "sort"})
 """Values of OpenRouter's `route`."""
 _LATER_ANSWERS = (b"/responses", b"/interactions")
@@ -88,11 +90,10 @@ def _members(key: ClientKey, rules: str, body: bytes) -> list[tuple[str, object]
 
     A body that cannot be read is refused. A server that is less strict may find another model in it.
     """
-    wanted = _FALLBACKS | {"model", "background"}
     try:
-        raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        raw = _OBJECT.decode(body)
         body.decode()  # the decoder does not look into strings that it skips
-        return [(low, msgspec.json.decode(value)) for name, value in raw.items() if (low := name.lower()) in wanted]
+        return [(low, msgspec.json.decode(value)) for name, value in raw.items() if (low := name.lower()) in _READ]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"the key {key.name} has {rules}, so the body must be a JSON object: {error}"
         raise GatewayError(400, "invalid_body", message) from None

@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.upstream_pool import Origin, parse_base_url
-from paceline.protocols import Family, detect_name, family_of, model_in_path, takes_slot
+from paceline.protocols import Family, detect_name, family_of, is_model_use, model_in_path, takes_slot
 from paceline.settings import AccountSettings, KeyPoolSettings
 
 PREFIX = b"/gateway/"
@@ -49,6 +49,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     detect_name: str
     is_model_call: bool
     """Whether a POST to this path takes a slot."""
+    model_methods: frozenset[str]
+    """The methods that call a model, list models or count tokens there, and do nothing else."""
     model: str | None
     """The model, if the path names it."""
     session: str | None
@@ -100,14 +102,16 @@ class Routes:
         account, origin = self._account(name if pool is None else member or pool.accounts[0])
         if _DOT_SEGMENT.search(rest) or b"#" in rest:
             raise GatewayError(400, "bad_path", "the path must have no . or .. parts and no fragment")
-        text = rest.decode("latin-1")
+        text, upstream = rest.decode("latin-1"), origin.base_path + rest or b"/"
+        uses = [method for method in ("GET", "HEAD", "POST") if is_model_use(method, upstream.decode("latin-1"))]
         return Route(
             account=account,
             origin=origin,
-            path=origin.base_path + rest or b"/",
+            path=upstream,
             family=family_of(account.provider, text),
             detect_name=detect_name(account.provider),
             is_model_call=takes_slot("POST", text),
+            model_methods=frozenset(uses),
             model=model_in_path(text),
             session=None if session is None else check_session_name(session, "the session in the path"),
             pool=pool,

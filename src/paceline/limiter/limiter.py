@@ -243,6 +243,10 @@ class Limiter:
         """Return the status of one scope, or None if it was never limited, requested or reported."""
         return self._driver.call(self._governor.status, scope)
 
+    def demand(self, scope: str) -> tuple[int, int | None]:
+        """Return how many slots of one scope are taken, cooling or waited for, and its effective limit."""
+        return self._governor.demand(scope)
+
     def why(self, ticket_id: str) -> Deferred | None:
         """Return the reason why a ticket waits, or None if it does not wait."""
         return self._driver.call(self._governor.why, ticket_id)

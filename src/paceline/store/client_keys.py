@@ -5,6 +5,7 @@ Here: the value, and the errors of its verbs. Never here: who checks a key (`pac
 
 import time
 from calendar import timegm
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -74,13 +75,20 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def counted_from(self, now: float) -> str:
         """Return the day (UTC) from which on its calls count towards its budget."""
-        began_at = 0.0 if self.budget is None else self.budget.began_at(now)
-        return _day(max(began_at, self.created_at))
+        return _counted_from(self.budget, self.created_at, now // _DAY_SECONDS * _DAY_SECONDS)
 
     def spent(self, dollars: float, now: float) -> float:
         """Return what the key has spent, of the dollars that its name has cost since that day."""
-        earlier = self.spent_before if self.counted_from(now) == _day(self.created_at) else 0.0
-        return max(0.0, dollars - earlier)
+        if self.spent_before and self.counted_from(now) == _day(self.created_at):
+            dollars -= self.spent_before
+        return max(0.0, dollars)
+
+
+@lru_cache(maxsize=1024)
+def _counted_from(budget: KeyBudget | None, created_at: float, today: float) -> str:
+    """Return `ClientKey.counted_from` for the day that begins at `today`. It is asked several times in each call."""
+    began_at = 0.0 if budget is None else budget.began_at(today)
+    return _day(max(began_at, created_at))
 
 
 def _day(at: float) -> str:

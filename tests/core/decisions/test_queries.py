@@ -33,3 +33,16 @@ def test_those_who_wait_are_counted_by_what_binds_their_line() -> None:
 
     governor.advance(now=31.0)
     assert governor.waiting(now=31.0) == {("anthropic/max-1/opus-4-6", "limit"): 9}
+
+
+def test_the_demand_of_a_scope_is_what_is_taken_cools_and_waits_beside_its_effective_limit() -> None:
+    governor = Governor(GovernorSettings(limits={"anthropic/*/opus-*": 3}, cooldown=0.35), now=0.0)
+    ask(governor, OPUS, 5)
+    governor.release(f"{OPUS[-1]}--0", now=1.0)
+
+    status = governor.status(OPUS[-1], now=1.0)
+    assert status is not None
+    assert (status.in_flight, status.cooling, status.queued, status.limit) == (2, 1, 2, 3)
+    assert governor.demand(OPUS[-1]) == (5, 3)
+    assert governor.demand("anthropic/max-1") == (4, None)
+    assert governor.demand("anthropic/nobody") == (0, None)

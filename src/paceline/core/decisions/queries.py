@@ -56,6 +56,12 @@ def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
     return scope_status(state, ledger.now) if state is not None else None
 
 
+def count_demand(ledger: Ledger, scope: str) -> tuple[int, int | None]:
+    """Return how many places of the scope are taken, cooling or waited for, and its effective limit."""
+    state = ledger.scopes.by_name.get(canonical_scope(scope))
+    return (0, None) if state is None else (state.used + state.waiting, state.effective)
+
+
 def list_statuses(ledger: Ledger, now: float) -> list[ScopeStatus]:
     """Return the status of every scope."""
     move_to(ledger, now)

@@ -8,6 +8,7 @@ Sessions are not counted: they last for hours, and their runs use the rate.
 """
 
 from collections.abc import Collection, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -185,7 +186,7 @@ class RateLimit(Gate):
 
 
 def _sum(entries: list[Entry], field: str) -> int:
-    return sum(getattr(entry, field) for entry in entries)
+    return sum(map(attrgetter(field), entries))
 
 
 def _time_until_gone(entries: list[Entry], field: str, over: int, now: float) -> float:
