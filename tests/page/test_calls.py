@@ -89,6 +89,24 @@ async def test_keys_that_nobody_has_used_yet_have_their_place(page: Page, tmp_pa
         await page.close()
 
 
+async def test_a_budget_that_is_reached_is_said_with_the_time_at_which_it_continues(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path) as home:
+        key = await home.make_key("team-a", budget="$2/month")
+        assert [await home.call(key), await home.call(key)] == [200, 402]
+        await page.goto(home.page)
+
+        budget = page.locator("#calls [data-call='team-a'] .budget")
+        await expect(budget).to_have_text(
+            re.compile(r"^\$3\.00 of \$2/month reached until .*\d\d:\d\d$"), use_inner_text=True
+        )
+        need = page.locator("[data-need='reached_budget']")
+        await expect(need).to_contain_text("the budget of the key team-a is reached")
+        await expect(need).to_contain_text(
+            re.compile(r"spent \$3\.00 of \$2/month; its calls are refused until .*\d\d:\d\d")
+        )
+        await page.close()
+
+
 async def test_on_a_phone_the_figures_are_whole_and_a_call_takes_two_lines(page: Page, tmp_path: Path) -> None:
     async with gateway_home(tmp_path) as home:
         key = await home.make_key("a-team-with-a-rather-long-name", budget="$500/month")

@@ -98,6 +98,7 @@ async def test_an_outage_leaves_the_figures_in_sight_and_switches_changes_off(
 
         await expect(page.locator("#stale")).to_be_visible()
         await expect(page).to_have_title("not connected · Paceline")
+        await expect(page.locator("#engine-state")).to_be_hidden()
         await expect(page.get_by_label("Pool: concurrent sessions", exact=True)).to_be_disabled()
         notice = await page.locator("#stale").bounding_box()
         strip = await page.locator("#engine").bounding_box()

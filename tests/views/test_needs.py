@@ -1,11 +1,13 @@
 """What waits for a person: each thing once, with the action that settles it."""
 
+import msgspec
 from tests.views.fleets import NOW, Fleet
 
 from paceline.core.signals import BillingStop, RateLimited
 from paceline.core.values.tickets import Ticket
 from paceline.store import Campaign, StoppedUnits
 from paceline.views.capacity import capacity_rows
+from paceline.views.keys import KeyView
 from paceline.views.needs import Need, by_reason, needs
 
 
@@ -61,6 +63,28 @@ def test_a_learnt_limit_that_the_account_hides_needs_nobody() -> None:
 
     assert (learnt.kind, learnt.target) == ("learnt_limit", "anthropic/key-a/sonnet-4-5")
     assert read_needs(fleet) == []
+
+
+def test_a_key_whose_budget_is_reached_says_until_when_its_calls_are_refused() -> None:
+    rules = KeyView(
+        name="trial", pool=None, models=(), rpm=None, tpm=None, parallel=None, priority_max=0, weight=1.0,
+        budget="$5/day", all_paths=False, created_at=NOW,
+    )  # fmt: skip
+    keys = [
+        msgspec.structs.replace(rules, name="other", spent=1.0),
+        msgspec.structs.replace(rules, spent=5.25, is_reached=True, resumes_at=NOW + 60),
+    ]
+
+    assert needs([], [], [], [], [], keys) == [
+        Need(
+            kind="reached_budget",
+            title="the budget of the key trial is reached",
+            detail="it has spent $5.25 of $5/day; its calls are refused",
+            action="none",
+            target="trial",
+            until=NOW + 60,
+        )
+    ]
 
 
 def test_reasons_that_differ_only_in_numbers_are_one() -> None:

@@ -1,4 +1,4 @@
-"""What waits for a person: held accounts, stopped units by reason, campaigns that paused themselves, lost hosts.
+"""What waits for a person: held accounts, budgets, stopped units by reason, campaigns that paused themselves, hosts.
 
 Each has one action that settles it. What settles itself with time (a spent window, a pause) is not here.
 """
@@ -15,10 +15,18 @@ from paceline.store import Campaign, StoppedUnits
 from paceline.views.accounts import AccountView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.hosts import HostRow
+from paceline.views.keys import KeyView
 from paceline.views.safe_text import printable
 
 NeedKind = Literal[
-    "held_scope", "refused_login", "missing_key", "stopped_units", "paused_campaign", "host_problem", "learnt_limit"
+    "held_scope",
+    "refused_login",
+    "missing_key",
+    "reached_budget",
+    "stopped_units",
+    "paused_campaign",
+    "host_problem",
+    "learnt_limit",
 ]
 NeedAction = Literal["restore", "retry", "resume", "none"]
 ORDER: Final[tuple[NeedKind, ...]] = get_args(NeedKind)
@@ -32,7 +40,8 @@ MOST_REASONS: Final = 200
 class Need(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that waits for a person. `target` is the scope, unit, campaign or host that `action` acts on.
 
-    For stopped units `target` is one of them: `retry` acts on all that stopped for the same reason.
+    For stopped units `target` is one of them: `retry` acts on all that stopped for the same reason. `until` is when it
+    ends by itself, null if it does not or if nobody knows.
     """
 
     kind: NeedKind
@@ -43,6 +52,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str | None = None
     state: UnitState | None = None
     units: int = 0
+    until: float | None = None
 
 
 def needs(
@@ -51,6 +61,7 @@ def needs(
     campaigns: Iterable[Campaign],
     hosts: Iterable[HostRow],
     accounts: Iterable[AccountView] = (),
+    keys: Iterable[KeyView] = (),
 ) -> list[Need]:
     """Return everything that waits for a person, the most important first."""
     scopes = list(rows)
@@ -58,6 +69,7 @@ def needs(
         *(_held(row) for row in scopes if row.held is not None),
         *(_refused_login(row) for row in scopes if row.held is None and row.paused_reason == AUTH),
         *(_missing_key(each) for each in accounts if each.key is not None and not each.key.is_set),
+        *(_reached(key) for key in keys if key.is_reached),
         *(_stopped(group) for group in by_reason(stopped)),
         *(_paused(each) for each in campaigns if each.state == "paused" and each.pause_reason is not None),
         *(_host(each) for each in hosts if each.problem is not None),
@@ -114,6 +126,17 @@ def _missing_key(account: AccountView) -> Need:
         detail=f"it takes its key from {account.key.name}, which is not set where `paceline up` was started",
         action="none",
         target=account.scope,
+    )
+
+
+def _reached(key: KeyView) -> Need:
+    return Need(
+        kind="reached_budget",
+        title=f"the budget of the key {key.name} is reached",
+        detail=f"it has spent ${key.spent or 0.0:,.2f} of {key.budget}; its calls are refused",
+        action="none",
+        target=key.name,
+        until=key.resumes_at,
     )
 
 

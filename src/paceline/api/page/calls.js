@@ -89,7 +89,7 @@ function keyRows(spent, known) {
 }
 
 function keyRow(name, revoke) {
-  const word = el("span", { class: "key-name", text: name || OWN_TOKEN });
+  const word = el("span", { class: "key-name", text: name || OWN_TOKEN, title: name || OWN_TOKEN });
   const gone = el("span", { class: "badge", text: "revoked" });
   const [calls, tokens, cost] = [el("td", { class: "number-cell" }), el("td", { class: "number-cell" }), el("td", { class: "number-cell" })];
   const spent = el("span");

@@ -150,6 +150,7 @@ function detailOf({ name, at, scope, fields }) {
       value === null ||
       value === undefined ||
       (Array.isArray(value) && value.length === 0) ||
+      (name === "key.created" && !value) ||
       (key === "name" && scope?.endsWith(`:${value}`)) ||
       ["reason", "action", "target", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
     )

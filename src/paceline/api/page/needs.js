@@ -1,7 +1,7 @@
 // What needs a person: held accounts, stopped units by reason, learnt limits. Each has the one button that settles it.
 
 import { actionButton, el, icon, setAttribute, setText, show, syncChildren } from "./dom.js";
-import { count, plural } from "./format.js";
+import { clockTime, count, plural } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { send } from "./requests.js";
 
@@ -10,6 +10,7 @@ const ICONS = {
   held_scope: "held",
   refused_login: "held",
   missing_key: "warning",
+  reached_budget: "warning",
   stopped_units: "quarantined",
   paused_campaign: "paused",
   host_problem: "warning",
@@ -83,8 +84,9 @@ function needRow(first, { refetch, showUnits }) {
     update(latest) {
       need = latest;
       setText(title, need.title);
-      setText(detail, need.detail);
-      setAttribute(detail, "title", need.detail);
+      const words = need.until === null ? need.detail : `${need.detail} until ${clockTime(need.until)}`;
+      setText(detail, words);
+      setAttribute(detail, "title", words);
     },
   };
 }

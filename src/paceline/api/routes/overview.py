@@ -18,6 +18,7 @@ from paceline.views.accounts import AccountView, account_view, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.hosts import host_rows
+from paceline.views.keys import key_list
 from paceline.views.needs import MOST_REASONS, needs
 from paceline.views.quota import scope_windows
 from paceline.views.status import Status, read_status
@@ -39,12 +40,14 @@ def get_overview(context: Context) -> Overview:
     fleet = context.read_fleet()
     rows = capacity_rows(fleet, context.backlog())
     hosts = host_rows(context.host_states())
+    stopped = fleet.store.stopped_units(limit=MOST_REASONS)
+    keys = key_list(fleet.store.client_keys(), fleet.store.spend, context.calls.unsaved(), fleet.now).keys
     return Overview(
         at=fleet.now,
         last_event_id=context.throughput.last_event_id,
         status=read_status(fleet, context.process, context.throughput, context.call_counts),
         campaigns=campaign_views(fleet, context.throughput),
-        needs=needs(rows, fleet.store.stopped_units(limit=MOST_REASONS), fleet.campaigns, hosts, _accounts(context)),
+        needs=needs(rows, stopped, fleet.campaigns, hosts, _accounts(context), keys),
         capacity=rows,
         sessions=context.sessions(),
         hosts=hosts,
