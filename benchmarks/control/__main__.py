@@ -35,23 +35,35 @@ def main() -> None:
         figures = out / "figures.json"
         if figures.exists() and options.resume:
             cells = msgspec.json.decode(figures.read_bytes(), type=list[Cell])
-    done = {cell.task for cell in cells}
+    done = {cell.task: cell.figures.work for cell in cells}
     tasks = [task for task in tasks if task not in done]
-    days = list(dict.fromkeys(task._replace(policy=ORACLE, informed=False) for task in tasks))
-    until = options.hours * 3600.0
+    days = [day for day in dict.fromkeys(map(_oracle_of, tasks)) if day not in done]
+    tasks = [*days, *(task for task in tasks if task not in days)]
     with ProcessPoolExecutor(options.jobs) as pool:
-        found = pool.map(_simulate, [*days, *tasks], [until] * (len(days) + len(tasks)))
-        oracles = {task: figure.work for task, figure in zip(days, found, strict=False)}
+        found = pool.map(_simulate, tasks, [options.hours * 3600.0] * len(tasks))
         for task, figure in zip(tasks, found, strict=True):
-            share = figure.work / oracles[task._replace(policy=ORACLE, informed=False)]
-            cells.append(Cell(*task, share, figure))
+            done[task] = figure.work
+            cells.append(Cell(*task, figure.work / done[_oracle_of(task)], figure))
             print(cells[-1].line(), flush=True)
             if figures is not None:
                 figures.write_bytes(msgspec.json.format(msgspec.json.encode(cells), indent=1))
     _print_means(cells)
     if options.out is not None:
+        cells.sort(key=_place)
         write_table(cells, out / "table.md")
         write_plots(cells, out)
+
+
+def _oracle_of(task: Task) -> Task:
+    """Return the oracle's day, by which that of a policy is judged."""
+    return task._replace(policy=ORACLE, informed=False)
+
+
+def _place(cell: Cell) -> tuple[int, ...]:
+    """Return where a cell stands in the table, whenever it was measured."""
+    orders = (list(FAMILIES), list(SCENARIOS), ["paceline", ORACLE, *POLICIES])
+    places = [order.index(name) for order, name in zip(orders, (cell.family, cell.scenario, cell.policy), strict=True)]
+    return (*places, cell.informed, cell.seed)
 
 
 def _print_means(cells: list[Cell]) -> None:
