@@ -146,14 +146,14 @@ def test_a_turn_refused_again_after_the_usual_pause_sheds_more() -> None:
     refused_turn(governor, "s3", 50.0, retry_after=1.0)
     refused_turn(governor, "s4", 51.0, retry_after=2.0)
     refused_turn(governor, "s5", 81.0, retry_after=2.0)
-    assert (limit(governor, 81.0), paused_until(governor, 81.0)) == (13, 83.0)
+    assert (limit(governor, 81.0), paused_until(governor, 81.0)) == (15, 83.0)
 
 
 def test_a_turn_refused_long_after_a_short_retry_after_obeys_what_is_stated() -> None:
     governor = running(20, 30)
     refused_turn(governor, "s3", 50.0, retry_after=1.0)
     refused_turn(governor, "s4", 90.0, retry_after=2.0)
-    assert (limit(governor, 90.0), paused_until(governor, 90.0)) == (13, 92.0)
+    assert (limit(governor, 90.0), paused_until(governor, 90.0)) == (15, 92.0)
 
 
 def tries(governor: Governor, hours: float) -> list[float]:

@@ -71,15 +71,15 @@ def _climb(ledger: Ledger, scope: Scope) -> None:
         _probe_platform(ledger, scope, scope.platform, may_probe=in_demand and previous == scope.platform.limit)
     if previous is not None and scope.effective != previous:
         ledger.lift_blocked(scope)
-        _emit_climb(ledger, scope, previous)
+        ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
 
 
 def _climb_adaptive(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, *, in_demand: bool) -> None:
     now, platform = ledger.now, scope.platform
     adaptive.success_since = False
-    if adaptive.is_too_early(scope.live, now) or adaptive.is_unproven(proven(ledger, scope), scope.cap):
+    if adaptive.is_unproven(proven(ledger, scope), scope.cap):
         adaptive.postpone_climb(now)
-    elif in_demand and adaptive.reduced_from is not None:
+    elif (in_demand or adaptive.ended_when_full) and adaptive.reduced_from is not None:
         ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * adaptive.reduced_from
         adaptive.climb(ceiling, now)
         scope.put_gate(SlowStart(next_at=now))
@@ -91,16 +91,6 @@ def _probe_platform(ledger: Ledger, scope: Scope, platform: PlatformCap, *, may_
         raised = platform.probe(ledger.now)
         if scope.configured is not None and raised >= scope.configured:
             scope.platform = None
-
-
-def _emit_climb(ledger: Ledger, scope: Scope, previous: int) -> None:
-    """Emit the new limit. A climb that ends with a place kept free for a lag may be a step back."""
-    limit = scope.effective
-    if scope.adaptive is not None and limit is not None and limit < previous:
-        fields = {"limit": limit, "previous": previous, "reduced_from": scope.adaptive.reduced_from}
-        ledger.emit("scope.limit_reduced", scope.name, **fields)
-    else:
-        ledger.emit("scope.limit_raised", scope.name, limit=limit, previous=previous)
 
 
 # -- leases ------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ How it moves:
 - A refused start lowers the limit to just under the level that failed. Where that level is not known, it falls by
   one, then two, four ... while incidents follow each other. Sessions refused in mid-run lower it to 0.85 of what ran.
 - From the level that worked, one slot more is tried after half an hour, then two, four ... more while all are
-  accepted. A failed try makes the wait for the next longer, up to half a day; a success makes it shorter. So the
-  limit learns how often the provider changes.
+  accepted. A failed try doubles the wait for the next, up to half a day; a success ends the long waits.
 - A start refused seconds after a release is blamed on the provider's lagging count: see `release_lag.py`. If the
   next start is refused as well, the capacity fell: the limit is what went well, and the more was lost, the sooner
   more is tried.
@@ -30,18 +29,8 @@ LONGEST_PATIENCE_SECONDS = 43200.0
 """At most half a day: a limit that grew is found within the day, at two refused starts a day."""
 AFTER_FAILED_TRY = 2.0
 """A try that failed doubles the wait for the next: a provider that does not change is asked ever more seldom."""
-AFTER_RISE = 0.3
-"""A level above a failed one that held cuts the wait to about a third: this provider changes, so more is tried soon."""
-FIRST_DOUBT_SECONDS = 240.0
-"""How long a fall that may have been a lag is believed at first: a place idle for minutes costs about a refusal."""
-DOUBT_GROWS = 3.0
-"""Each time the same level is doubted again it is believed three times as long."""
 HOLD_SECONDS = 15.0
-"""How long a tried level must stand before the next is tried."""
-LOOK_AGAIN_SECONDS = 5.0
-"""How soon a level that is not reached yet is checked again: often enough to lose little time."""
-BELOW_FAILED_SECONDS = 30.0
-"""How long a level further below the failed one stands before a higher one is tried: the true limit lies between."""
+"""How long a level stands before a higher one is tried that has not failed: refusals come within seconds."""
 SHED_TO = 0.85
 """What stays of the level when sessions are refused in mid-run: it ends the refusals, and most work continues."""
 LOST_SLOT_SECONDS = 14400.0
@@ -51,8 +40,7 @@ LOST_SLOT_SECONDS = 14400.0
 class AdaptiveLimit(RelativeTimes):
     """The adaptive limit of one scope: how many at once, as refusals taught it.
 
-    `worked_at` is the level that held. The limit is as many less as the release lag keeps free, or more while a
-    higher level is tried.
+    `worked_at` is the level that held. The limit is higher while a higher level is tried.
     """
 
     relative_times: ClassVar[tuple[str, ...]] = ("climb_at", "retry_at", "refused_at")
@@ -70,9 +58,7 @@ class AdaptiveLimit(RelativeTimes):
     success_since: bool = False
     is_trying: bool = False
     ended_when_full: int = 0
-    """Slots that succeeded and ended while the tried level was full."""
-    doubted_at: int | None = None
-    doubt: float = FIRST_DOUBT_SECONDS
+    """Slots that ended while all places were taken, since the limit changed."""
     retry_at: float | None = None
     lag: ReleaseLag = msgspec.field(default_factory=ReleaseLag)
     incidents: Incidents = msgspec.field(default_factory=Incidents)
@@ -91,10 +77,8 @@ class AdaptiveLimit(RelativeTimes):
     def shed(self, effective: int, live: int, now: float) -> int:
         """Lower the limit to a share of what ran, because sessions were refused in mid-run. Returns the new limit."""
         self.lag.take_back_blame()
-        ran, factor = min(live, effective), SHED_TO**self.step
-        self.step *= 2
-        self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
-        return self.fall_to(min(math.ceil(ran * factor), ran - 1), effective, now, failed_at=ran)
+        ran = min(live, effective)
+        return self.fall_to(min(math.ceil(ran * SHED_TO), ran - 1), effective, now, failed_at=ran)
 
     def fall_to(self, level: int, effective: int, now: float, *, failed_at: int) -> int:
         """Lower the limit to a level that holds, below one that failed. Returns the new limit."""
@@ -103,18 +87,15 @@ class AdaptiveLimit(RelativeTimes):
         self.worked_at = max(1, level)
         self.failed_at = max(failed_at, self.worked_at + 1)
         self.refused_level, self.refused_at = self.failed_at, now
-        self.stride = 1
-        self.success_since, self.lag.unblamed = False, None
+        self.stride, self.ended_when_full = 1, 0
+        self.success_since, self.lag.unblamed_seconds = False, None
         self.retry_at = now + self.patience
-        self.climb_at = self.retry_at if self.worked_at + 1 == self.failed_at else now + BELOW_FAILED_SECONDS
-        return self._hold()
+        self.climb_at = self.retry_at if self.worked_at + 1 == self.failed_at else now + HOLD_SECONDS
+        return self._hold(self.worked_at)
 
-    def _hold(self) -> int:
-        """Set the limit to the level that worked, less the places kept free for the release lag."""
-        assert self.worked_at is not None
-        self.is_trying = False
-        self.limit = max(1, self.worked_at - self.lag.kept_free)
-        return self.limit
+    def _hold(self, level: int) -> int:
+        self.limit, self.is_trying = level, False
+        return level
 
     def refuse_start(self, level: int, proven: int, effective: int, now: float) -> int | None:
         """Learn from a start refused at `level` while `proven` others went well.
@@ -125,22 +106,18 @@ class AdaptiveLimit(RelativeTimes):
         if held is None:
             level = min(proven, effective - 1)
             return self.fall_to(level, effective, now, failed_at=level + 1)
-        if level > held or (self.is_trying and level > held - self.lag.kept_free):
+        if level > held:
             return self._fail_try(max(proven, held), effective, now)
         still_counted = held - level + 1  # so many released slots would explain the refusal
         ages = self.lag.ages(still_counted, now)
-        lags = total_age(ages, still_counted)
-        if self.lag.unblamed is not None or lags > LONGEST_LAG_SECONDS:
+        if self.lag.is_blamed or total_age(ages, still_counted) > LONGEST_LAG_SECONDS:
             return self._fall_from_change(min(proven, held - 1), effective, now)
-        if not self.lag.is_likely(lags):
-            return self._fall_in_doubt(held - 1, effective, now)
-        self.lag.blame(min(ages), now)
-        return None if self.is_trying or self.limit is None else self._hold()
+        self.lag.blame(min(ages), held, now)
+        return None
 
     def _fall_from_change(self, level: int, effective: int, now: float) -> int:
         """Lower the limit to `level`, because the capacity seems to have fallen. A larger loss is probed sooner."""
         self.lag.take_back_blame()
-        self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
         lost = (self.worked_at or effective) - level
         lowered = self.fall_to(level, effective, now, failed_at=level + 1)
         self.retry_at = self.climb_at = now + min(self.patience, LOST_SLOT_SECONDS / max(1, lost))
@@ -150,34 +127,13 @@ class AdaptiveLimit(RelativeTimes):
         """Return to `level` after a try above it failed. A second failure there delays the next try."""
         was_known = self.failed_at is not None and self.failed_at <= level + 1
         if self.stride == 1 and was_known:  # else a successful climb has ended, or the capacity fell
-            self._be_patient(AFTER_FAILED_TRY)
+            self.patience = min(self.patience * AFTER_FAILED_TRY, LONGEST_PATIENCE_SECONDS)
         return self.fall_to(level, effective, now, failed_at=level + 1)
 
-    def _fall_in_doubt(self, level: int, effective: int, now: float) -> int:
-        """Lower the limit to `level`. The cause may be only a long lag, so the level above is tried again soon."""
-        failed_at, retry_at = self.failed_at, self.retry_at
-        lowered = self.fall_to(level, effective, now, failed_at=level + 1)
-        if self.doubted_at != self.failed_at:
-            self.doubt = FIRST_DOUBT_SECONDS
-        self.doubted_at = self.failed_at
-        self.lag.unblamed = self.lag.seconds, self.lag.kept_free
-        self.failed_at, self.retry_at = failed_at, retry_at
-        self.climb_at = now + self.doubt
-        self.doubt = min(self.doubt * DOUBT_GROWS, LONGEST_PATIENCE_SECONDS)
-        return lowered
-
-    def _be_patient(self, factor: float) -> None:
-        self.patience = min(max(self.patience * factor, SHORTEST_PATIENCE_SECONDS), LONGEST_PATIENCE_SECONDS)
-
-    def on_release(self, now: float, *, was_full: bool) -> bool:
-        """Count a release. Returns whether the limit rose, because a place is no longer kept free for a lag."""
+    def on_release(self, now: float, *, was_full: bool) -> None:
+        """Count a release."""
         self.ended_when_full += was_full
-        is_needed = self.lag.on_release(now)
-        if not self.lag.kept_free or is_needed or self.is_trying or self.limit is None or self.worked_at is None:
-            return False
-        self.lag.keep_one_less()
-        self._hold()
-        return True
+        self.lag.on_release(now)
 
     # -- up ------------------------------------------------------------------------------------
 
@@ -189,14 +145,13 @@ class AdaptiveLimit(RelativeTimes):
             self.worked_at = self.limit
         held = self.worked_at = self.worked_at or self.limit
         if self.failed_at is not None and held >= self.failed_at:
-            self.failed_at, self.retry_at = None, None
-            self.doubted_at, self.doubt = None, FIRST_DOUBT_SECONDS
-            self._be_patient(AFTER_RISE)
+            self.failed_at = self.retry_at = None
+            self.patience = SHORTEST_PATIENCE_SECONDS  # this provider changes
         self.step = 1
         self.success_since = False
         if self.failed_at == held + 1 and self.retry_at is not None and now < self.retry_at:
             self.stride, self.climb_at = 1, self.retry_at
-            return self._hold()
+            return self._hold(held)
         raised = self.next_level()
         if ceiling is not None and raised >= ceiling:
             self.limit = self.reduced_from = self.climb_at = None
@@ -210,10 +165,9 @@ class AdaptiveLimit(RelativeTimes):
         """Return the level that is tried next: one slot above what held, then two, four ..., past no failed one."""
         held = self.worked_at or self.limit or 1
         raised = held + min(self.stride, max(1, held // 2))
-        for level in (self.doubted_at, self.failed_at):
-            if level is not None and held < level <= raised:
-                raised = level if level == held + 1 else level - 1
-        return raised
+        if self.failed_at is not None and held + 1 < self.failed_at <= raised:
+            return self.failed_at - 1
+        return held + 1 if self.failed_at == held + 1 else raised
 
     def next_try_at(self) -> float | None:
         """Return when the next level may be tried."""
@@ -228,28 +182,23 @@ class AdaptiveLimit(RelativeTimes):
         """
         return self.is_trying and max(proven, self.ended_when_full) < cap
 
-    def is_too_early(self, live: int, now: float) -> bool:
-        """Return whether more run than the limit allows. Their success proves nothing about the limit yet."""
-        return self.limit is not None and live > self.limit and self.retry_at is not None and now < self.retry_at
-
     def postpone_climb(self, now: float) -> None:
         """Check again soon whether the tried level has been reached."""
-        self.climb_at, self.success_since = now + LOOK_AGAIN_SECONDS, True
+        self.climb_at, self.success_since = now + HOLD_SECONDS, True
 
     def clear(self) -> None:
         """Forget the reduction, not the incident it came from."""
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
         self.refused_level = self.refused_at = None
         self.patience, self.stride, self.step = SHORTEST_PATIENCE_SECONDS, 1, 1
-        self.is_trying = False
+        self.retry_at, self.is_trying = None, False
         self.lag.clear()
-        self.doubted_at, self.doubt, self.retry_at = None, FIRST_DOUBT_SECONDS, None
 
     def on_success(self, token: int | None) -> None:
         """Record a success. `token` is that of the slot that reported it, if any."""
         self.success_since = self.limit is not None
         if token is not None and token > self.incidents.last:
-            self.lag.unblamed = None
+            self.lag.unblamed_seconds = None
             self.incidents.unanswered = None
 
     def shift(self, seconds: float) -> None:

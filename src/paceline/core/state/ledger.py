@@ -8,7 +8,6 @@ import math
 from bisect import insort
 from collections import deque
 
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.state.fairness import FairShares
 from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.lane_table import LaneTable
@@ -199,7 +198,7 @@ class Ledger:
         was_refused = slot.reported
         if scope.adaptive is not None and not was_refused:
             scope.calls.on_ended(self.now - slot.granted_at, scope.use(self.now), scope.live)
-            self._count_release(scope, scope.adaptive)
+            scope.adaptive.on_release(self.now, was_full=scope.live + 1 >= scope.cap)
         lag = scope.cooldown if was_refused else scope.release_lag
         if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1
@@ -210,13 +209,6 @@ class Ledger:
             self.poll_usage(scope)
             self.schedule(scope)
         hot.append(scope)
-
-    def _count_release(self, scope: Scope, adaptive: AdaptiveLimit) -> None:
-        previous = scope.effective
-        if adaptive.on_release(self.now, was_full=scope.live + 1 >= scope.cap):
-            scope.refresh()
-            if scope.effective != previous:
-                self.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
 
     # -- effects -------------------------------------------------------------------------------
 

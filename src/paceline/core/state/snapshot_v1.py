@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.core.limits.adaptive_limit import FIRST_DOUBT_SECONDS, SHORTEST_PATIENCE_SECONDS, AdaptiveLimit
+from paceline.core.limits.adaptive_limit import SHORTEST_PATIENCE_SECONDS, AdaptiveLimit
 from paceline.core.limits.incident import Incidents
 from paceline.core.limits.release_lag import ReleaseLag
 
@@ -30,13 +30,9 @@ class HeadroomV1(msgspec.Struct, frozen=True, kw_only=True):
     climb_at: float | None = None
     success_since: bool = False
     lag: float = 0.0
-    kept_free: int = 0
     is_trying: bool = False
     ended_when_full: int = 0
-    unblamed: tuple[float, int] | None = None
     was_step: bool = False
-    doubted_at: int | None = None
-    doubt: float = FIRST_DOUBT_SECONDS
     retry_at: float | None = None
     releases: list[float] = []
 
@@ -100,6 +96,6 @@ def adaptive_of(old: HeadroomV1 | None) -> AdaptiveLimit | None:
     shared = {name: getattr(old, name) for name in AdaptiveLimit.__struct_fields__ if name in known}
     return AdaptiveLimit(
         **shared,
-        lag=ReleaseLag(old.lag, old.kept_free, old.unblamed, list(old.releases)),
+        lag=ReleaseLag(seconds=old.lag, releases=list(old.releases)),
         incidents=Incidents(old.incident, old.paced_incident, old.incident_until, old.was_step),
     )
