@@ -5,6 +5,7 @@ It is a suite of its own beside `StoreContract`, with the same fixture `store`.
 
 from paceline.store import Store
 from paceline.testing.store_steps import LEASE_UNTIL, NOW, add, claim, ended, names, record, specs, stored
+from paceline.views.units import UnitQuery, read_units
 
 
 class AccountContract:
@@ -57,6 +58,26 @@ class AccountContract:
         assert store.bound_units("night", "max-2", limit=10) == ["night/d"]
         assert store.bound_units("day", "max-1", limit=10) == store.bound_units("none", "max-1", limit=10) == []
 
+    def test_units_are_found_by_a_part_of_their_id_reason_or_account(self, store: Store) -> None:
+        _units_in_all_states(store)
+
+        assert _found(store, UnitQuery(search="LATER")) == ["later-1", "later-2"]
+        assert _found(store, UnitQuery(search="it fail")) == ["failed"]
+        assert _found(store, UnitQuery(search="max-2")) == ["runs"]
+        assert _found(store, UnitQuery(search="later", campaign="day")) == []
+        assert _found(store, UnitQuery(search="50%_")) == []
+
+    def test_units_that_need_attention_come_first_page_by_page(self, store: Store) -> None:
+        _units_in_all_states(store)
+
+        ordered = _found(store, UnitQuery(order="attention"))
+        assert ordered == _found(store, UnitQuery(order="attention"), limit=1)
+        assert ordered == ["runs", "failed", "later-1", "later-2", "x", "done"]
+        assert _found(store, UnitQuery(order="attention", search="n"), limit=2) == [
+            *("runs", "failed", "later-1", "later-2"),  # in the campaign `night`
+            "done",
+        ]
+
     def test_a_renamed_account_keeps_its_units_and_their_conversations(self, store: Store) -> None:
         add(store, specs("a", "b"))
         add(store, specs("c"), "day")
@@ -80,3 +101,24 @@ class AccountContract:
         assert store.wake_account("", campaign="night") == 1
 
         assert store.claimable() == {("night", None): 1}
+
+
+def _units_in_all_states(store: Store) -> None:
+    add(store, specs("done", "failed", "runs", "later-1", "later-2"))
+    add(store, specs("x"), "day")
+    done, failed = claim(store, 2, account="own")
+    record(store, [ended(done, "succeeded"), ended(failed, "failed")])
+    claim(store, account="max-2")
+
+
+def _found(store: Store, query: UnitQuery, limit: int = 10) -> list[str]:
+    """Return the names of all units that the query finds, read in pages of that length."""
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(100):
+        page = read_units(store, query, limit=limit, cursor=cursor)
+        found += names(page.units)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("the pages have no end")
