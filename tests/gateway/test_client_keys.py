@@ -443,6 +443,37 @@ async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_an
     assert set(spent.asked) == {("team", "2027-01-01")}
 
 
+async def test_a_call_that_was_refused_can_be_explained_afterwards() -> None:
+    clock = VirtualClock(START)
+    keys = Keys(ClientKey(name="team", budget=KeyBudget(50.0, "month")))
+    async with (
+        RawUpstream(answering(ok(), [])) as upstream,
+        harness_with(keys, upstream.url, clock=clock) as harness,
+        await connect(harness.port) as client,
+    ):
+        harness.gateway.budgets._spend = Spent(51.5)
+        client.send(post(key=b"x-api-key: " + TEAM.encode()))
+        got = await client.read_message()
+        found = harness.gateway.calls.request((got.header(b"x-paceline-request-id") or b"").decode())
+
+    assert found is not None
+    assert (found.status, found.reason, found.detail) == (402, "budget_reached", error_of(got)[1])
+    assert found.retry_at == 1_801_440_000.0
+
+
+async def test_a_model_that_is_not_allowed_is_refused_before_a_budget_that_is_reached() -> None:
+    keys = Keys(ClientKey(name="team", models=("gpt-5",), budget=KeyBudget(5.0, "day")))
+    async with (
+        RawUpstream(answering(ok(), [])) as upstream,
+        harness_with(keys, upstream.url) as harness,
+        await connect(harness.port) as client,
+    ):
+        harness.gateway.budgets._spend = Spent(51.5)
+        client.send(post(key=b"x-api-key: " + TEAM.encode()))
+
+        assert (await client.read_message()).status == 403
+
+
 async def test_an_sdk_does_not_repeat_a_call_beyond_the_budget() -> None:
     keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total")))
     async with FakeProvider() as provider, harness_with(keys, provider.url) as harness:

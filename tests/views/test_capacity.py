@@ -5,7 +5,7 @@ from tests.views.fleets import NOW, Fleet
 
 from paceline.core import Ticket
 from paceline.core.signals import Budget
-from paceline.store import Campaign
+from paceline.store import Campaign, ClientKey
 from paceline.views.capacity import ScopeKind, capacity_rows, kind_of, limit_rows
 
 
@@ -100,3 +100,20 @@ def test_a_released_slot_is_cooling_and_not_in_flight() -> None:
 
 def test_a_clients_key_is_no_provider() -> None:
     assert [kind_of(scope) for scope in ("key:team", "anthropic", "host:box1")] == ["key", "provider", "host"]
+
+
+def test_a_revoked_key_has_no_row_once_its_last_call_has_ended() -> None:
+    fleet = Fleet()
+    for name in ("here", "gone"):
+        fleet.store.create_client_key(ClientKey(name=name), name)
+        fleet.governor.request(Ticket(name, ("runs", f"key:{name}")), now=NOW)
+    fleet.governor.release("here", now=NOW)
+    fleet.store.revoke_client_key("gone", now=NOW)
+
+    busy = [row.scope for row in capacity_rows(fleet.read()) if row.kind == "key"]
+    fleet.governor.release("gone", now=NOW)
+    quiet = fleet.read()
+
+    assert busy == ["key:gone", "key:here"]
+    assert [row.scope for row in capacity_rows(quiet) if row.kind == "key"] == ["key:here"]
+    assert "key:gone" not in [row.scope for row in limit_rows(quiet)]

@@ -8,6 +8,7 @@ import msgspec
 from litestar import Request
 
 from paceline.api.errors import HttpError
+from paceline.config_files.documents import did_you_mean
 
 SMALL_BYTES = 1 << 20
 """Far more than any body but a plan needs."""
@@ -15,6 +16,7 @@ PLAN_BYTES = 64 << 20
 """A plan of a million short units fits."""
 Type = TypeVar("Type")
 _AT = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _NAMED = re.compile(r"field `(.*)`$")
 
 
@@ -29,7 +31,7 @@ def decode_body(content: bytes, kind: type[Type]) -> Type:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise HttpError(400, _described(str(error))) from None
+        raise HttpError(400, _described(str(error), kind)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HttpError(400, "the body is not valid JSON") from None
 
@@ -42,8 +44,15 @@ def check_media_type(headers: Iterable[tuple[bytes, bytes]]) -> None:
         raise HttpError(415, f"the body must be JSON: send the header Content-Type: application/json, not {given:.80}")
 
 
-def _described(message: str) -> str:
+def _described(message: str, kind: object) -> str:
     """Put the name of the field in front: `sessions: Expected `int`, got `str``."""
+    unknown = _UNKNOWN.fullmatch(message)
+    if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        known = [field.encode_name for field in msgspec.structs.fields(kind)]
+        hint = did_you_mean(unknown[1], known)
+        return (
+            f"{unknown[1]:.80}: there is no such field{f'{hint} Known' if hint else '; known'} are {', '.join(known)}"
+        )
     at = _AT.search(message)
     if at is not None:
         return f"{at[1] or 'the body'}: {message[: at.start()]}"

@@ -20,7 +20,7 @@ from paceline.core.values.scopes import KEY
 from paceline.core.values.validation import check_limit, check_weight
 from paceline.engine import command_log
 from paceline.engine.authorship import signature
-from paceline.errors import InvalidInput, UnknownName
+from paceline.errors import InvalidInput, InvalidLimit, UnknownName
 from paceline.events import Event
 from paceline.settings import Settings
 from paceline.store import ClientKey, HashedKey, KeyBudget, SpendRow, Store
@@ -158,7 +158,7 @@ def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> Clien
         models=_checked_models(request.models),
         rpm=rate.rpm,
         tpm=rate.tpm,
-        parallel=check_limit(request.parallel, "parallel"),
+        parallel=_checked_parallel(request.parallel),
         priority_max=_checked_priority(request.priority_max),
         weight=check_weight(request.weight),
         budget=None if request.budget is None else parse_budget(request.budget),
@@ -181,12 +181,32 @@ def parse_budget(text: str) -> KeyBudget:
 
 
 def _checked_pool(settings: Settings, pool: str | None) -> str | None:
-    known = settings.gateway_addresses
-    if pool is None or pool in known:
+    if pool is None or pool in settings.gateway_addresses:
         return pool
+    raise unknown_address(settings, pool)
+
+
+def unknown_address(settings: Settings, name: str) -> InvalidInput:
+    """Return the error for a name that is no address of the gateway: neither a metered account nor a pool."""
+    if any(name in (each.name, each.id) and each.kind != "metered" for each in settings.accounts.values()):
+        return InvalidInput(
+            f"{name} is a subscription, and the gateway takes API keys only: use the vendor's own CLI through"
+            " `paceline run` or `paceline exec`"
+        )
+    known = settings.gateway_addresses
     listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"
-    hint = did_you_mean(pool, known)
-    raise InvalidInput(f"the gateway has no account or pool {pool!r:.80}{hint}; it has: {listed}")
+    hint = did_you_mean(name, known)
+    it = f"{hint} It" if hint else "; it"
+    return InvalidInput(f"the gateway has no account or pool {name!r:.80}{it} has: {listed}")
+
+
+def _checked_parallel(parallel: int | None) -> int | None:
+    try:
+        return check_limit(parallel, "parallel")
+    except InvalidLimit:
+        raise InvalidInput(
+            f"parallel must be a whole number from 1 on, or left out for no limit; got {parallel!r:.80}"
+        ) from None
 
 
 def _checked_paths(request: KeyRequest) -> bool:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
+from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.request_log import FIRST_ERROR, LONGEST_MODEL_NAME, CallRecord, RequestLog
 from paceline.gateway.request_times import RequestTimes
@@ -25,6 +26,9 @@ log = logging.getLogger("paceline.gateway")
 
 MOST_LISTED = 1000
 """Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
+
+LONGEST_DETAIL = 400
+"""Characters of an own answer that are kept: all of a usual one."""
 
 Why = Callable[[str], Deferred | None]
 
@@ -91,6 +95,12 @@ class CallBook:
             add(scope, "cache_read", by=tokens.cache_read)
         if tokens.cache_write:
             add(scope, "cache_write", by=tokens.cache_write)
+
+    def answered(self, record: CallRecord, error: GatewayError) -> None:
+        """Note that the gateway itself answers the request, and what it writes."""
+        record.status, record.reason = error.status, error.code
+        record.detail = str(error)[:LONGEST_DETAIL]
+        record.retry_at = None if error.retry_after is None else self._clock.now() + error.retry_after
 
     def ended(self, record: CallRecord, times: RequestTimes) -> None:
         """Note that the request is over, however it ended."""
@@ -172,6 +182,7 @@ class CallBook:
             key=record.key,
             model=record.model,
             reason=reason,
+            detail=record.detail,
             retry_at=retry_at,
             waited_seconds=round(waited, 6),
             first_byte_seconds=record.first_byte_seconds,

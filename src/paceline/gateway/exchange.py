@@ -279,7 +279,7 @@ class Exchange:
                     continue
                 gateway.calls.refused()
                 if refused is None:
-                    raise _wait_ran_out(gateway, timeout, None if self._pool is None else now - arrived) from None
+                    raise _wait_ran_out(gateway, timeout, None if self._pool is None else deadline - arrived) from None
                 self._finish(refused)
             if refused is None or self.response_complete:
                 return
@@ -380,7 +380,7 @@ class Exchange:
 
     def _respond_with(self, error: GatewayError) -> None:
         """Send an error response of the gateway, in the shape of the provider's protocol."""
-        self.record.status, self.record.reason, self.record.retry_at = error.status, error.code, None
+        self._gateway.calls.answered(self.record, error)
         family = self._gateway.access.family(self._head)
         body = error_body(family, error.status, error.code, str(error))
         headers = [*error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
@@ -473,7 +473,7 @@ async def _pool_request(
 
 
 def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:
-    """Return the answer after the last wait. `waited` is the sum of several waits, for accounts of a pool."""
+    """Return the answer after the last wait. `waited` is what several waits, for accounts of a pool, had in all."""
     message, deferred = str(timeout) if waited is None else f"no slot within {waited:g} s", timeout.deferred
     expected = gateway.calls.expected_wait(deferred)
     return _gateway_error(response_when_timed_out(message, deferred, gateway.clock.now(), expected))

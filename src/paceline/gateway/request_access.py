@@ -30,8 +30,8 @@ KEEPALIVE = b"x-paceline-keepalive"
 SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS = 0.1, 300.0
 """More often is no better sign of life, and after five minutes most clients and proxies have given up."""
 WRONG_TOKEN = (
-    "the gateway requires Paceline's token (`paceline token`) in place of the API key, "
-    "or in x-paceline-token beside a key of your own"
+    "the gateway requires a key of `paceline keys create` (pk-paceline-...) or Paceline's token (`paceline token`) "
+    "in place of the API key, or in x-paceline-token beside a key of your own"
 )
 INVALID_TOKEN = "invalid_token"
 """The code of the error for a request that nothing lets in."""

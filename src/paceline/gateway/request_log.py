@@ -39,6 +39,8 @@ class CallRecord(msgspec.Struct, gc=False, kw_only=True):
     """When it began to wait for that slot."""
     reason: str | None = None
     """Why it waits, or why the gateway refused it."""
+    detail: str | None = None
+    """What the gateway wrote to the client that it refused."""
     retry_at: float | None = None
     waited_seconds: float = 0.0
     first_byte_seconds: float | None = None

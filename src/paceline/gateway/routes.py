@@ -120,7 +120,8 @@ class Routes:
     def _account(self, name: str) -> tuple[AccountSettings, Origin]:
         account = self._accounts.get(name)
         if account is None:
-            known = ", ".join(sorted(self._accounts)) or "none"
+            metered = sorted(each.name for each in self._accounts.values() if each.kind != "subscription")
+            known = ", ".join(metered) or "none"
             pools = f"; its pools are: {', '.join(sorted(self.pools))}" if self.pools else ""
             raise GatewayError(
                 404, "unknown_account", f"the gateway has no account {name!r:.80}; its accounts are: {known}{pools}"

@@ -89,7 +89,8 @@ def _member_mistake(member: str, accounts: Mapping[str, AccountSettings]) -> str
         metered = sorted(each.name for each in accounts.values() if each.kind == "metered")
         known = ", ".join(metered) or "none yet"
         hint = did_you_mean(member, metered)
-        return f"there is no account {member!r:.80}{hint}; metered accounts are: {known}. Add [accounts.NAME] first"
+        listed = f"{f'{hint} M' if hint else '; m'}etered accounts are: {known}"
+        return f"there is no account {member!r:.80}{listed}. Add [accounts.NAME] first"
     if account.kind == "subscription":
         return f"{member} is a subscription, and the gateway takes API keys only; remove it, or name a metered account"
     return None

@@ -6,6 +6,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.core import Governor, ScopeStatus
+from paceline.core.values.scopes import KEY
+from paceline.engine.key_commands import present_keys, scope_of_key
 from paceline.settings import Settings
 from paceline.store import Campaign, Store, UnitCounts
 
@@ -48,5 +50,17 @@ def read_fleet(
         now=now,
         campaigns=store.campaigns() if campaigns is None else campaigns,
         counts=store.counts(),
-        scopes={status.scope: status for status in statuses},
+        scopes={status.scope: status for status in _without_revoked(store, statuses)},
     )
+
+
+def _without_revoked(store: Store, statuses: Sequence[ScopeStatus]) -> Sequence[ScopeStatus]:
+    """Leave out the scopes of keys that were revoked, once no call of theirs is left."""
+    if not any(status.scope.startswith(KEY) for status in statuses):
+        return statuses
+    present = {scope_of_key(each.key.name) for each in present_keys(store.client_keys())}
+    return [
+        status
+        for status in statuses
+        if status.scope in present or not status.scope.startswith(KEY) or status.in_flight or status.queued
+    ]

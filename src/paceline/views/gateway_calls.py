@@ -23,7 +23,8 @@ LONGEST_DAYS = 5
 class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One call. Its body is never kept.
 
-    `reason` and `retry_at` say why it waits and when that is checked next, or why the gateway refused it. The seconds
+    `reason` and `retry_at` say why it waits and when that is checked next, or why the gateway refused it; `detail` is
+    what it wrote to a client that it refused. The seconds
     are those from its arrival: `first_byte_seconds` to the first byte of its answer, `seconds` to its end, or until
     now. `tokens` and the parts of `cost` are null where they are not known.
     """
@@ -34,6 +35,7 @@ class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     model: str | None
     reason: str | None
+    detail: str | None = None
     retry_at: float | None
     waited_seconds: float
     first_byte_seconds: float | None

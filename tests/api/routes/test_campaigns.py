@@ -168,7 +168,7 @@ async def test_a_campaign_is_checked_as_a_plan_file_is(
     [
         ({}, "campaign: Object missing required field `campaign`"),
         ({"campaign": []}, "campaign: Expected `object`, got `array`"),
-        ({"campaign": {}, "untis": []}, "untis: Object contains unknown field `untis`"),
+        ({"campaign": {}, "untis": []}, "untis: there is no such field"),
         ({"campaign": {"name": "x", "command": ["true"]}}, "there are no units"),
         ({"campaign": {"name": "x", "command": ["true"]}, "unit": [{"id": "../x"}]}, "this id cannot be used"),
         (
@@ -301,8 +301,8 @@ async def test_fields_are_changed_at_once_and_kept(run_daemon: RunDaemon) -> Non
         ({"priority": 1000}, "must be a whole number from -100 to 100"),
         ({"priority": "7"}, "priority: Expected `int"),
         ({"max_sessions": 0}, "max_sessions: Expected `int` >= 1"),
-        ({"name": "other"}, "name: Object contains unknown field `name`"),
-        ({"command": ["rm"]}, "command: Object contains unknown field `command`"),
+        ({"name": "other"}, "name: there is no such field"),
+        ({"command": ["rm"]}, "command: there is no such field"),
         ({"deadline": "soon"}, "deadline: must be a time with its zone"),
         ({"timeout": "-5s"}, "must be a duration longer than 0"),
     ],

@@ -94,7 +94,7 @@ async def test_the_pool_is_set_and_kept(run_daemon: RunDaemon) -> None:
         ({"sessions": "8"}, "sessions: Expected `int | null`, got `str`"),
         ({"sessions": True}, "sessions: Expected `int | null`, got `bool`"),
         ({}, "sessions: Object missing required field `sessions`"),
-        ({"sessions": 3, "size": 3}, "size: Object contains unknown field `size`"),
+        ({"sessions": 3, "size": 3}, "size: there is no such field; known are sessions"),
         ([], "the body: Expected `object`, got `array`"),
     ],
 )

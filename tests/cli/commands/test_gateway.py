@@ -57,8 +57,11 @@ def test_a_question_that_cannot_be_understood_is_refused(
     assert says in refused.stderr.replace("\n", " ")
 
 
-def test_a_call_that_no_daemon_knows_is_no_unit_either(workspace: Workspace) -> None:
-    assert "req-1-1" in workspace.run("why", "req-1-1", code=2).stderr
+def test_a_call_that_no_daemon_knows_is_not_taken_for_a_unit(workspace: Workspace) -> None:
+    said = " ".join(workspace.run("why", "req-1-1", code=2).stderr.split())
+
+    assert "req-1-1 is a call of the gateway, and no daemon answers here" in said
+    assert "unit" not in said
 
 
 SETTINGS = """
@@ -126,7 +129,7 @@ def test_env_for_fish_and_as_json_with_a_clients_key(workspace: Workspace) -> No
     [
         (
             ("teem",),
-            "the gateway has no account or pool 'teem'; did you mean \"team\"?; it has: gem, gpt, key-a, local",
+            "the gateway has no account or pool 'teem'; did you mean \"team\"? It has: gem, gpt, key-a, local",
         ),
         (("max-1",), "max-1 is a subscription, and the gateway takes API keys only"),
         (("team", "--key", "sk-of-a-vendor"), "--key is no key of this gateway, or was revoked"),

@@ -54,7 +54,7 @@ def test_wrong_use_names_the_value_and_the_fix(workspace: Workspace) -> None:
     workspace.run("keys", "create", "team")
 
     assert "there is a key 'team' already" in workspace.run("keys", "create", "team", code=2).stderr
-    assert "it has: work" in workspace.run("keys", "create", "b", "--pool", "wrok", code=2).stderr
+    assert "It has: work" in workspace.run("keys", "create", "b", "--pool", "wrok", code=2).stderr
     assert "there is no key 'taem'" in workspace.run("keys", "revoke", "taem", code=2).stderr
     assert [each["name"] for each in workspace.run_json("keys", "list")["keys"]] == ["team"]
 

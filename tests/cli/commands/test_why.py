@@ -59,3 +59,38 @@ def test_why_of_a_waiting_unit_is_what_the_engine_last_said(workspace: Workspace
     assert (waiting["reason"], waiting["scope"]) == ("limit", "campaign:docs")
     assert waiting["detail"] == "campaign:docs at its limit (1/1)"
     assert (running["state"], running["detail"]) == ("running", "its session runs on this machine")
+
+
+ACCOUNTS = """
+[accounts.key-a]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_A"
+max_parallel_requests = 3
+[accounts.key-b]
+provider = "anthropic"
+kind = "metered"
+key_env = "KEY_B"
+[key_pools.team]
+accounts = ["key-a", "key-b"]
+"""
+
+
+def test_why_of_an_account_a_pool_or_a_key_says_what_holds_it(workspace: Workspace) -> None:
+    (workspace.folder / "paceline.toml").write_text(ACCOUNTS)
+    workspace.run("keys", "create", "docs", "--parallel", "2")
+    workspace.run("limit", "anthropic/key-a", "--rpm", "60")
+
+    by_name = workspace.run("why", "key-a").stdout
+    pool = workspace.run("why", "team").stdout
+    key = workspace.run("why", "docs").stdout
+
+    assert by_name == "anthropic/key-a 0 of 60 requests/min\n  now    0 of 3 in flight, 0 waiting\n"
+    assert by_name == workspace.run("why", "anthropic/key-a").stdout
+    assert [line.split()[0] for line in pool.splitlines() if line.startswith("anthropic")] == [
+        "anthropic/key-a",
+        "anthropic/key-b",
+    ]
+    assert key.startswith("key:docs ")
+    assert [row["scope"] for row in workspace.run_json("why", "key-a")["scopes"]] == ["anthropic/key-a"]
+    assert "there is no unit 'nobody'" in workspace.run("why", "nobody", code=2).stderr

@@ -17,8 +17,7 @@ from paceline.cli.live_state import live_spend
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import Home, open_home
-from paceline.config_files.documents import did_you_mean
-from paceline.engine.key_commands import digest_of_key, present_keys
+from paceline.engine.key_commands import digest_of_key, present_keys, unknown_address
 from paceline.errors import InvalidInput
 from paceline.settings import AccountSettings, Settings
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
@@ -65,14 +64,7 @@ def _first_account(settings: Settings, name: str) -> AccountSettings:
     metered = [account for account in found if account.kind == "metered"]
     if metered:
         return metered[0]
-    if found:
-        raise InvalidInput(
-            f"{name} is a subscription, and the gateway takes API keys only: use the vendor's own CLI through"
-            " `paceline run` or `paceline exec`"
-        )
-    known = settings.gateway_addresses
-    listed = ", ".join(known) or "none yet: add an account with key_env to paceline.toml"
-    raise InvalidInput(f"the gateway has no account or pool {name!r:.80}{did_you_mean(name, known)}; it has: {listed}")
+    raise unknown_address(settings, name)
 
 
 def _checked_key(home: Home, text: str, name: str) -> str:

@@ -1,14 +1,15 @@
 """`why UNIT`: what holds it, since when, until when, and what a person can do about it; also for a call."""
 
 import time
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 from rich.text import Text
 
 from paceline.cli.call_text import tokens_text
-from paceline.cli.limit_text import learnt_text
-from paceline.cli.live_state import asking
+from paceline.cli.limit_text import condition_text, learnt_text
+from paceline.cli.live_state import asking, read_live
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
@@ -16,23 +17,36 @@ from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.cli.work_text import cost_text
 from paceline.engine.campaign_lookup import find_campaign
+from paceline.engine.key_commands import scope_of_key
 from paceline.errors import UnknownName
+from paceline.views.capacity import ScopeCapacity, capacity_rows
 from paceline.views.gateway_calls import GatewayRequest
 from paceline.views.why import Why
+
+CALL_MARK = "req-"
+"""How the ids of calls begin."""
 
 
 def command(unit: UnitName, as_json: AsJson = False) -> None:
     """Show what holds a unit, since when, until when, and what you can do about it.
 
-    For a call of the gateway, give the x-paceline-request-id of its answer, or an id that the page lists.
+    For a call of the gateway, give the x-paceline-request-id of its answer, or an id that the page lists. For an
+    account, a pool or a key, give its name or its scope.
     """
     with open_home() as home:
+        if unit.startswith(CALL_MARK):
+            call = _find_call(home, unit)
+            print_value(call) if as_json else _print_call(call, home)
+            return
         try:
             found = find_unit(home.store, unit)
         except UnknownName:
-            if (call := _find_call(home, unit)) is None:
+            if not (rows := _rows_of(home, unit)):
                 raise
-            print_value(call) if as_json else _print_call(call, home)
+            if as_json:
+                print_value({"scopes": rows})
+            else:
+                _print_rows(rows)
             return
         first, *others = home.explain_unit(found, find_campaign(home.store, found.campaign))
         if as_json:
@@ -42,13 +56,40 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
             _print_why(each, home)
 
 
-def _find_call(home: Home, name: str) -> GatewayRequest | None:
+def _find_call(home: Home, name: str) -> GatewayRequest:
     """Return the call of the gateway that the daemon knows by this id."""
-    if not name.startswith("req-"):
-        return None
     with asking(home) as ask:
         answer = None if ask is None else ask(f"/v1/gateway/requests/{quote(name, safe='')}")
-    return None if answer is None else answer.decoded(GatewayRequest)
+    if answer is None:
+        raise UnknownName(f"{name} is a call of the gateway, and no daemon answers here: it knows them while it runs")
+    if (found := answer.decoded(GatewayRequest)) is None:
+        raise UnknownName(
+            f"the daemon does not know the call {name}: it keeps the last 1,000 that ended, since its start. "
+            "`paceline gateway spend` has the sums of all"
+        )
+    return found
+
+
+def _rows_of(home: Home, name: str) -> list[ScopeCapacity]:
+    """Return the scopes that the name of an account, a pool or a key stands for; none if it is no such name."""
+    settings = home.settings
+    pool = settings.key_pools.get(name)
+    accounts = {name, *(() if pool is None else pool.accounts)}
+    meant = {each.scope for each in settings.accounts.values() if {each.name, each.scope} & accounts}
+    meant |= {scope_of_key(name), name}
+    live = read_live(home)
+    rows = capacity_rows(home.read_fleet(time.time(), scopes=live.scopes))
+    of_models = tuple(f"{scope}/" for scope in meant)
+    return [row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))]
+
+
+def _print_rows(rows: Sequence[ScopeCapacity]) -> None:
+    now = time.time()
+    for row in rows:
+        of = "" if row.limit is None else f" of {row.limit}"
+        state = condition_text(row, now) or ("open" if row.kind != "key" else "no calls wait for its limits")
+        out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
+        out().print(Text.assemble(("  now    ", "dim"), f"{row.in_flight}{of} in flight, {row.queued} waiting"))
 
 
 def _print_call(call: GatewayRequest, home: Home) -> None:
@@ -56,12 +97,14 @@ def _print_call(call: GatewayRequest, home: Home) -> None:
         state = "runs" if call.reason is None else f"waits: {call.reason}"
     else:
         state = f"answered with {call.status}{'' if call.reason is None else f': {call.reason}'}"
+    is_late = call.status is not None and call.retry_at is not None
     facts = [
-        ("scope", call.scope),
+        ("answer", call.detail),
+        ("scope", call.scope or None),
         ("model", call.model),
         ("key", call.key),
-        ("until", None if call.retry_at is None else moment(call.retry_at, time.time(), home.zone)),
-        ("waited", f"{call.waited_seconds:.2f} s of {call.seconds:.2f} s"),
+        ("again" if is_late else "until", _moment(call.retry_at, home)),
+        ("waited", f"{call.waited_seconds:.2f} s of {call.seconds:.2f} s" if call.detail is None else None),
         ("tokens", None if call.tokens is None else tokens_text(call.tokens)),
         ("cost", None if call.tokens is None else cost_text(call.cost)),
     ]
@@ -69,6 +112,10 @@ def _print_call(call: GatewayRequest, home: Home) -> None:
     for label, value in facts:
         if value is not None:
             out().print(Text.assemble((f"  {label:<7}", "dim"), one_line(value, 300)))
+
+
+def _moment(at: float | None, home: Home) -> str | None:
+    return None if at is None else moment(at, time.time(), home.zone)
 
 
 def _print_why(why: Why, home: Home) -> None:

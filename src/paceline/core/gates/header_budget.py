@@ -53,14 +53,10 @@ class HeaderBudget(Gate):
         requests = budget.requests_remaining, budget.requests_limit, budget.requests_reset_at
         tokens = budget.tokens_remaining, budget.tokens_limit, budget.tokens_reset_at
         self.requests = _read(self.requests, requests, live, now)
-        self.tokens = _read(self.tokens, tokens, self._tokens_of(live), now)
+        # Live slots may use more than was counted so far. A bucket makes up for that by its refill, a period does not.
+        live_tokens = live * self.large_tokens if _is_known_period(self.tokens, self.sized_runs) else None
+        self.tokens = _read(self.tokens, tokens, live_tokens, now)
         self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
-
-    def _tokens_of(self, live: int) -> float | None:
-        """Return what live slots may be about to use of a period. A bucket makes up for it by its refill."""
-        if self.tokens is None or not self.tokens.is_period or self.sized_runs < MANY_RUNS:
-            return None
-        return live * self.large_tokens
 
     def per_second(self, cause: str) -> float:
         """Return the rate of the budget of `requests` or `tokens`; 0 where it is not known."""
@@ -186,11 +182,16 @@ class HeaderBudget(Gate):
         if tokens is not None:
             return mean
         large = self.large_tokens * LARGER_STILL
-        if self.tokens is None or not self.tokens.is_period or self.sized_runs < MANY_RUNS:
-            large = max(large, mean * LARGE_RUN)
-        else:  # runs that are all alike need no margin
+        if _is_known_period(self.tokens, self.sized_runs):  # runs that are all alike need no margin
             large = min(large, 2 * self.large_tokens - mean)
+        else:
+            large = max(large, mean * LARGE_RUN)
         return max(mean, min(large, self.largest_left / 2))
+
+
+def _is_known_period(tokens: StatedBudget | None, sized_runs: int) -> bool:
+    """Return whether the tokens come back all at once, and the sizes of runs are known well enough."""
+    return tokens is not None and tokens.is_period and sized_runs >= MANY_RUNS
 
 
 def _need(tokens: int | None, scope: ScopeView) -> float:
