@@ -279,3 +279,13 @@ def test_a_true_cap_of_one_is_probed_no_more_often_than_a_cap_of_two() -> None:
     one, two = refusals_by_day(1, 3), refusals_by_day(2, 3)
     assert one[1:] <= [2, 2], (one, two)
     assert sum(one[1:]) <= sum(two[1:]), (one, two)
+
+
+def test_a_limit_does_not_climb_while_more_run_than_it_allows() -> None:
+    governor = running(20, 30)
+    refused_turn(governor, "s3", 50.0, retry_after=1.0)
+    assert limit(governor, 50.0) == 17
+    for now in range(60, 600, 5):
+        governor.report(SCOPE, Succeeded(ticket="s5"), now=float(now))
+        governor.advance(now=float(now))
+    assert limit(governor, 600.0) == 17

@@ -77,7 +77,7 @@ def _climb(ledger: Ledger, scope: Scope) -> None:
 def _climb_adaptive(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, *, in_demand: bool) -> None:
     now, platform = ledger.now, scope.platform
     adaptive.success_since = False
-    if adaptive.is_unproven(proven(ledger, scope), scope.cap):
+    if adaptive.is_too_early(scope.live, now) or adaptive.is_unproven(proven(ledger, scope), scope.cap):
         adaptive.postpone_climb(now)
     elif (in_demand or adaptive.ended_when_full) and adaptive.reduced_from is not None:
         ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * adaptive.reduced_from

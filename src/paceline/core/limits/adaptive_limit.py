@@ -182,6 +182,10 @@ class AdaptiveLimit(RelativeTimes):
         """
         return self.is_trying and max(proven, self.ended_when_full) < cap
 
+    def is_too_early(self, live: int, now: float) -> bool:
+        """Return whether more run than the limit allows. Their success proves nothing about the limit yet."""
+        return self.limit is not None and live > self.limit and self.retry_at is not None and now < self.retry_at
+
     def postpone_climb(self, now: float) -> None:
         """Check again soon whether the tried level has been reached."""
         self.climb_at, self.success_since = now + HOLD_SECONDS, True
