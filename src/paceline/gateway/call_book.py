@@ -75,7 +75,7 @@ class CallBook:
         if call.head is None or call.head.status >= FIRST_ERROR:
             return
         used = None if call.reader is None else tokens_used(call.reader, request_bytes, is_whole=call.is_whole)
-        coding = call.unread_coding
+        coding = None if call.reader is not None else call.unread_coding
         if used is None and (has_budget or coding is not None):
             used = tokens_by_bytes(request_bytes, call.response_bytes, is_compressed=coding is not None)
         if coding is not None and record.account not in self._unread:

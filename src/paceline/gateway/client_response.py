@@ -110,16 +110,12 @@ def _is_event_stream(head: ResponseHead) -> bool:
 
 def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:
     """Return the lines of the headers that are forwarded, and whether one of them is the body's length."""
-    named: frozenset[bytes] = frozenset()
-    for name, value in head.lowered:
-        if name == b"connection":
-            named |= named_by_connection(value)
-    has_length = False
-    lines: list[bytes] = []
-    for raw, (name, _) in zip(head.headers, head.lowered, strict=True):
-        if name in HOP_BY_HOP or name in named or name.startswith(_OURS):
-            continue
-        if name == b"content-length":
-            has_length = True
-        lines.append(b"%b: %b\r\n" % raw)
+    named = [named_by_connection(value) for name, value in head.lowered if name == b"connection"]
+    dropped = HOP_BY_HOP.union(*named)
+    lines = [
+        b"%b: %b\r\n" % raw
+        for raw, (name, _) in zip(head.headers, head.lowered, strict=True)
+        if name not in dropped and not name.startswith(_OURS)
+    ]
+    has_length = any(name == b"content-length" and name not in dropped for name, _ in head.lowered)
     return b"".join(lines), has_length

@@ -77,7 +77,6 @@ def takes_slot(method: str, path: str) -> bool:
     return method.upper() == "POST" and _UNCOUNTED_PATH.search(_with_colons(path)) is None
 
 
-@lru_cache(maxsize=4096)
 def is_model_use(method: str, path: str) -> bool:
     """Return whether a request calls a model, counts tokens or lists models, and does nothing else."""
     path = _with_colons(path)
