@@ -111,6 +111,7 @@ async def test_on_a_phone_the_figures_are_whole_and_a_call_takes_two_lines(page:
     async with gateway_home(tmp_path) as home:
         key = await home.make_key("a-team-with-a-rather-long-name", budget="$500/month")
         assert await home.call(key) == 200
+        await home.send("PUT", "/concurrency/limits/anthropic%2Fwork-key", {"limit": 150})
         await page.set_viewport_size({"width": 390, "height": 844})
         await page.goto(home.page)
         await expect(page.locator("#calls .of-recent tbody tr")).to_have_count(1)
@@ -123,6 +124,9 @@ async def test_on_a_phone_the_figures_are_whole_and_a_call_takes_two_lines(page:
         assert tiles["width"] > 300
         assert last["x"] + last["width"] > tiles["x"] + tiles["width"] - 2
         assert await page.locator("#calls .of-recent tbody tr").evaluate(LINES) == 2
+        flight = await page.locator("[data-scope='anthropic/work-key'] .flight b").bounding_box()
+        assert flight is not None
+        assert flight["x"] + flight["width"] <= 390 - 14 - 16  # the margins of the page and of the section
         await page.close()
 
 

@@ -190,6 +190,8 @@ async def test_a_campaign_is_cancelled_only_after_a_question(daemon: Daemon, pag
     await expect(page.locator("[data-campaign='docs']").get_by_text("cancelled", exact=True).first).to_be_visible()
     assert daemon.counts("docs").cancelled == 2
     await expect(page.locator("#engine-state")).to_contain_text("running")  # there is nothing to resume
+    await expect(page.locator("#engine .tile.done .note")).to_have_text("of 0")
+    await expect(page.locator("[data-campaign='docs'] [data-figure='eta']")).to_have_text("")
 
 
 async def test_a_refused_action_shows_the_message_of_the_server(

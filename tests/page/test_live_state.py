@@ -11,7 +11,7 @@ from tests.daemon import Daemon
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, UpProcess, finish_units, page_address, status_of
 
-from paceline.core.signals import Budget, RateLimited
+from paceline.core.signals import Budget, QuotaClosed, RateLimited
 from paceline.views.units import phase_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -150,6 +150,19 @@ async def test_a_unit_is_shown_parked_and_then_resumed(make_daemon: MakeDaemon, 
     assert daemon.store.unit("docs/a").counters.failures == 0  # type: ignore[union-attr]
     events = page.locator("#events .event")
     await expect(events.filter(has_text="parked").first).to_contain_text("docs/a")
+
+
+async def test_a_spent_quota_is_said_once(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    closed = QuotaClosed(window="5h", resets_at=time.time() + 3600, source="header")
+    daemon.engine.limiter.report("anthropic/max-1", closed)
+    daemon.add("docs", "true", "a", "b", accounts=("max-1",), model="sonnet-4-5")
+    await daemon.until(lambda: daemon.engine.wait_reasons())
+    await page.goto(page_address(daemon))
+    card = page.locator("[data-campaign='docs']")
+
+    await expect(card.locator(".quota")).to_contain_text("quota spent on max-1, resumes about")
+    await expect(card.locator(".waits")).to_be_hidden()
 
 
 async def test_the_page_recovers_after_a_restart_of_the_server(

@@ -142,6 +142,22 @@ async def test_a_number_too_large_is_refused_with_a_reason(make_daemon: MakeDaem
     assert status_of(daemon, "openai/work-key").limit == 4
 
 
+async def test_a_limit_far_above_all_use_does_not_flatten_the_chart(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon()
+    daemon.add("docs", "sleep 60", "a", "b")
+    await daemon.until(lambda: daemon.counts("docs").running == 2)
+    for size in (500_000, 6):
+        await daemon.ask("PUT", "/v1/pool", {"sessions": size})
+    await page.goto(page_address(daemon))
+    chart = page.locator("#timeline .chart")
+
+    await expect(chart).to_have_attribute("aria-label", "sessions: 2 in flight, limit 6")
+    await expect(chart).to_have_attribute("data-top", "7")
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 500_000})
+    await expect(chart).to_have_attribute("aria-label", "sessions: 2 in flight, limit 500000")
+    await expect(chart).to_have_attribute("data-top", "10")
+
+
 async def test_the_back_button_closes_the_unit_and_then_undoes_the_filter(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon()
     daemon.add("docs", "true", "a", "b")

@@ -65,6 +65,7 @@ async def test_units_are_filtered_by_campaign_and_state_and_a_reload_keeps_it(da
 
     await page.get_by_label("Campaign", exact=True).select_option("docs")
     await expect(rows).to_have_text(["docs/a", "docs/b"])
+    assert await page.locator("#units .unit-foot").text_content() == "1–2 of 2 units"
     await page.get_by_label("State", exact=True).select_option("waiting")
     await expect(rows).to_have_text(["docs/b"])
     await page.reload()

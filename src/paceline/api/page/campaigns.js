@@ -24,7 +24,7 @@ export function makeCampaigns(root, { refetch, showUnits }) {
       const { campaigns } = overview;
       show(empty, campaigns.length === 0);
       setText(aside, campaigns.length ? plural(campaigns.length, "campaign") : "");
-      const shown = campaigns.map((each) => ({ ...each, waits: waitsOf(each.name, overview.waits) }));
+      const shown = campaigns.map((each) => ({ ...each, waits: waitsOf(each, overview.waits) }));
       syncChildren(
         list,
         shown,
@@ -174,14 +174,15 @@ function cancelText({ todo, running, held, unverified, quarantined }) {
   return `${units}, and ${plural(running, "running session")} will be ended. Retry undoes it.`;
 }
 
-function etaText({ eta, finished }) {
+function etaText({ eta, finished, state }) {
   if (eta !== null) return `ETA ${clockTime(eta)}, ${until(eta)}`;
-  return finished ? "" : "ETA unknown";
+  return finished || state === "cancelled" ? "" : "ETA unknown";
 }
 
-/** Return why the units of a campaign wait, one reason per account, without duplicates. */
-function waitsOf(campaign, waits) {
-  return [...new Set(waits.filter((each) => each.campaign === campaign).map((each) => each.detail))];
+/** Return why the units of a campaign wait, each reason once. A spent quota has a line of its own. */
+function waitsOf({ name, quota }, waits) {
+  const own = waits.filter((each) => each.campaign === name && !(quota && each.reason === "window_closed"));
+  return [...new Set(own.map((each) => each.detail))];
 }
 
 function countItem(state, open) {

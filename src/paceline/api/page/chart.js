@@ -31,6 +31,7 @@ export function makeChart() {
     const data = columns(series.points, drawnAt - seconds, drawnAt);
     plot ??= build(node, data, () => [drawnAt - seconds, drawnAt]);
     plot.setData(data);
+    node.dataset.top = String(topOf(data));
     const latest = series.points.at(-1);
     setAttribute(
       node,
@@ -66,6 +67,10 @@ function highest([, used, limits]) {
   return Math.max(most, Math.min(limits.at(-1) ?? 0, 2 * Math.max(most, LEAST_SCALE)));
 }
 
+function topOf(data) {
+  return Math.max(2, Math.ceil(highest(data) * 1.15));
+}
+
 function build(node, data, range) {
   const style = getComputedStyle(node);
   const colour = (name) => style.getPropertyValue(name).trim();
@@ -86,7 +91,7 @@ function build(node, data, range) {
     padding: [8, 20, 0, 0],
     scales: {
       x: { time: true, range },
-      y: { range: (plot) => [0, Math.max(2, Math.ceil(highest(plot.data) * 1.15))] },
+      y: { range: (plot) => [0, topOf(plot.data)] },
     },
     axes: [
       {

@@ -97,11 +97,12 @@ export function makeStrip(root, refetch) {
     tiles.running.set(count(size.running));
     tiles.waiting.set(count(size.waiting));
     tiles.parked.set(count(size.parked));
-    tiles.done.set(count(units.done), `of ${count(Object.values(units).reduce((sum, each) => sum + each, 0))}`);
+    const wanted = Object.values(units).reduce((sum, each) => sum + each, 0) - units.cancelled;
+    tiles.done.set(count(units.done), `of ${count(wanted)}`);
     const stopped = units.quarantined + units.unverified + units.held;
     tiles.failed.set(count(stopped), stoppedNote(units));
     updateCalls(gateway, campaigns);
-    all.update({ ...units, parked: size.parked, waiting: size.waiting });
+    all.update({ ...units, parked: size.parked, waiting: size.waiting, cancelled: 0 });
     tick();
   }
 

@@ -144,8 +144,14 @@ def _scope_lines(
     for scope, calls in ({} if gateway is None else gateway.waiting_by_scope).items():
         for part in (RUNS, *path_scopes(scope)):
             queues[part] = queues.get(part, 0) + calls
-    for row in sorted(rows.values(), key=lambda row: (not is_provider_scope(row.scope), row.kind != "key", row.scope)):
-        yield ScopeLine(capacity=row, source=source_text(row, home.settings), queue=queues.get(row.scope, 0))
+    for row in sorted(rows.values(), key=_rank):
+        queue = row.queued if row.kind == "key" else queues.get(row.scope, 0)
+        yield ScopeLine(capacity=row, source=source_text(row, home.settings), queue=queue)
+
+
+def _rank(row: ScopeCapacity) -> tuple[bool, bool, bool, str]:
+    """Return the place of a row: scopes of providers, then patterns of them, keys, and the machine's own."""
+    return not is_provider_scope(row.scope), "*" in row.scope, row.kind != "key", row.scope
 
 
 def _key_lines(home: Home, now: float) -> Iterator[KeyLine]:
