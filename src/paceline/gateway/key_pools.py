@@ -4,6 +4,7 @@ Here: the choice, from the load of each account and from the Governor's answers,
 sockets, waiting, and what a refusal means to an account (`paceline.core`).
 """
 
+import logging
 import math
 import re
 from collections import OrderedDict
@@ -29,6 +30,8 @@ from paceline.limiter.slot import AdmissionRequest, SlotContext
 from paceline.protocols import scope_of
 from paceline.settings import AccountSettings, FallbackRoute, KeyPoolSettings
 from paceline.store import ClientKey
+
+log = logging.getLogger("paceline.gateway")
 
 MOST_SESSIONS = 10_000
 """Sessions whose account is remembered, the last used ones. Clients choose the names, so the number needs a bound."""
@@ -253,6 +256,7 @@ class KeyPools:
         if known.until <= now:  # calls that failed together are one outage
             seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * known.seconds), LONGEST_OUTAGE_SECONDS)
             self._unreachable[name] = _Outage(now + seconds, seconds)
+            log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, error, seconds)
         request.refused_by.add(name)
         request.failure = error
         return True
