@@ -12,6 +12,7 @@ const MAX_DOTS = 12; // one line; more are a bar
 const MAX_IDLE_MODELS = 5; // of one account; more are one row, because any client of the gateway can name a model
 const TIGHT = 0.9; // of a rate: from here on it is about to make calls wait
 const POOL = "sessions"; // shown in the engine strip
+const TITLES = { runs: "runs: turns of sessions and API calls at once" };
 const PROVIDERS = ["provider", "account", "model"];
 
 export function makeCapacity(root, { refetch }) {
@@ -173,7 +174,7 @@ function scopeRow({ scope, kind }, refetch) {
     el(
       "div",
       { class: "scope-row" },
-      el("div", { class: "scope-name" }, el("span", { class: "last", text: path.at(-1), title: scope })),
+      el("div", { class: "scope-name" }, el("span", { class: "last", text: path.at(-1), title: TITLES[scope] ?? scope })),
       el("div", { class: "cell flight", "data-label": "In flight" }, flight, dots),
       el("div", { class: "cell", "data-label": "Limit" }, limit.node, effective),
       el("div", { class: "cell", "data-label": "Queue" }, queue),
