@@ -9,8 +9,10 @@ WORKERS ?= 3
 # The size of a soak. 20,000 seeds and 2,000 nights take about 25 minutes on two cores.
 SEEDS ?= 100000
 NIGHTS ?= 20000
-# The seeded days of the control benchmark: per family, scenario and policy. Two days take about 25 minutes on two cores.
+# The seeded days of the control benchmark, per family, scenario and policy, and their length in hours. By the cost of
+# single days, two days of 24 hours take about 70 minutes on two idle cores. That is an estimate: see docs/control.md.
 DAYS ?= 1000-1001
+HOURS ?= 24
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -80,7 +82,7 @@ bench-postgres: env  ## compare the PostgreSQL store with SQLite, procrastinate 
 	$(BIN)/python -m benchmarks.api_slots --store postgres --clients 32 1000
 
 bench-control: env  ## compare control policies on simulated days: useful work and 429s
-	$(BIN)/python -m benchmarks.control --every-policy --out docs/control --seeds $(DAYS)
+	$(BIN)/python -m benchmarks.control --every-policy --out docs/control --seeds $(DAYS) --hours $(HOURS)
 
 soak: env  ## run SEEDS lives of the simulated world, NIGHTS of an engine, and long random tests of the stores
 	$(PYTEST) -n $(WORKERS) -m soak --seeds $(SEEDS) --nights $(NIGHTS)
