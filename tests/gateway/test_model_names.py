@@ -79,3 +79,13 @@ async def test_unknown_models_get_the_providers_answer_and_share_a_scope() -> No
         (200, "real"),
     ]
     assert [each.scope for each in statuses if each.paused or each.held or each.auto_reduced or each.windows] == []
+
+
+def test_a_model_that_never_answered_is_known_as_such() -> None:
+    names = ModelNames()
+    names.counted_scope("anthropic/work/nosuch-9")
+    names.counted_scope("anthropic/work/opus-4-6")
+    names.note_served("anthropic", "work", "claude-opus-4-6")
+
+    known = ("anthropic/work/nosuch-9", "anthropic/work/opus-4-6", "anthropic/work/haiku-4-5", "anthropic")
+    assert [names.is_unserved(each) for each in known] == [True, False, False, False]

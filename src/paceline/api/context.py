@@ -15,7 +15,7 @@ from litestar.di import NamedDependency
 
 from paceline.api.background import BackgroundReaders
 from paceline.api.standby import StandbyEngine
-from paceline.core import Governor
+from paceline.core import Governor, ScopeStatus
 from paceline.engine.backlog import backlog
 from paceline.engine.engine import Engine
 from paceline.engine.hosts.registry import stored_host_states
@@ -25,7 +25,7 @@ from paceline.hosts.host_state import HostState
 from paceline.settings import Settings
 from paceline.shared_leadership import present_leader
 from paceline.store import Store
-from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.fleet import FleetState, is_busy, read_fleet
 from paceline.views.gateway_calls import GatewayCalls, GatewayCounts, NoGatewayCalls
 from paceline.views.sessions import SessionView, session_view, stored_session_view
 from paceline.views.status import EngineProcess
@@ -91,9 +91,15 @@ class ApiContext:
             self.governor,
             self.settings,
             self.zone,
-            statuses=self.engine.limiter.statuses(),
+            statuses=self.statuses(),
             now=now,
         )
+
+    def statuses(self) -> list[ScopeStatus]:
+        """Return the scopes that people see: without models that clients have named and no provider has served."""
+        return [
+            each for each in self.engine.limiter.statuses() if not self.calls.is_unserved(each.scope) or is_busy(each)
+        ]
 
     @property
     def process(self) -> EngineProcess:

@@ -12,6 +12,7 @@ from itertools import islice
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
 from paceline.gateway.errors import GatewayError
+from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.request_log import FIRST_ERROR, LONGEST_MODEL_NAME, CallRecord, RequestLog
 from paceline.gateway.request_times import RequestTimes
@@ -42,6 +43,7 @@ class CallBook:
         self.metrics = metrics
         self.why: Why = _unknown
         """Returns why a ticket waits."""
+        self.model_names = ModelNames()
         self._clock = clock
         self._speeds: dict[str, float] = {}
         """How many calls ended in a second, by scope, as computed at `_speeds_at`."""
@@ -163,6 +165,10 @@ class CallBook:
         """Return one request, as long as it is known."""
         record = self.log.find(request_id)
         return None if record is None else self._view(record)
+
+    def is_unserved(self, scope: str) -> bool:
+        """Return whether clients have named a model for this scope that never answered."""
+        return self.model_names.is_unserved(scope)
 
     def unsaved(self) -> list[SpendRow]:
         """Return what the store does not have yet."""

@@ -45,6 +45,10 @@ class ModelNames:
             unserved.add(scope)
         return scope
 
+    def is_unserved(self, scope: str) -> bool:
+        """Return whether a model has its scope only because clients have named it."""
+        return scope in self._unserved.get(scope[: scope.rfind("/")], ())
+
     def note_served(self, provider: str, account: str, model: str | None) -> None:
         """Note that the provider knows the model. Its next calls have a scope of their own."""
         if (provider, account, model) in self._scopes:

@@ -15,7 +15,6 @@ from paceline.gateway.call_book import CallBook
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.key_pools import KeyPools
-from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.gateway.response_signals import SignalReporter
 from paceline.gateway.spend_totals import SpendTotals
@@ -83,7 +82,7 @@ class Gateway:
         self.reporter = SignalReporter(clock)
         self.calls = CallBook(clock, spend or SpendTotals(price_list()), metrics)
         self.calls.why = self._why
-        self.model_names = ModelNames()
+        self.model_names = self.calls.model_names
         self.key_pools = KeyPools(access, self.model_names, self.calls.spend.is_priced)
         self.budgets = KeyBudgets(self.calls.spend, clock)
         self.live: set[Exchange] = set()

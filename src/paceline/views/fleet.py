@@ -60,7 +60,10 @@ def _without_revoked(store: Store, statuses: Sequence[ScopeStatus]) -> Sequence[
         return statuses
     present = {scope_of_key(each.key.name) for each in present_keys(store.client_keys())}
     return [
-        status
-        for status in statuses
-        if status.scope in present or not status.scope.startswith(KEY) or status.in_flight or status.queued
+        status for status in statuses if status.scope in present or not status.scope.startswith(KEY) or is_busy(status)
     ]
+
+
+def is_busy(status: ScopeStatus) -> bool:
+    """Return whether something runs or waits in the scope, or it is held or paused."""
+    return bool(status.in_flight or status.queued or status.held is not None or status.paused)

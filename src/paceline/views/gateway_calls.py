@@ -120,6 +120,9 @@ class GatewayCalls(Protocol):
     def requests(self, limit: int) -> GatewayRequests: ...
     def request(self, request_id: str) -> GatewayRequest | None: ...
     def unsaved(self) -> Sequence[SpendRow]: ...
+    def is_unserved(self, scope: str) -> bool:
+        """Return whether clients have named a model for this scope that never answered: it may not exist."""
+        ...
 
 
 class NoGatewayCalls:
@@ -139,6 +142,9 @@ class NoGatewayCalls:
 
     def unsaved(self) -> Sequence[SpendRow]:
         return ()
+
+    def is_unserved(self, scope: str) -> bool:
+        return False
 
 
 def spend_since(given: str | None, now: float) -> str:

@@ -46,6 +46,7 @@ async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: CallBook) -> 
         "key": "team",
         "model": "m",
         "reason": None,
+        "detail": None,
         "retry_at": None,
         "waited_seconds": 0.0,
         "first_byte_seconds": 0.25,
@@ -119,3 +120,19 @@ async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: 
         "tokens_today": TOKENS,
         "cost_today": {"billed": 1.0, "imputed": None},
     }
+
+
+async def test_a_model_that_no_provider_knows_leaves_no_row(daemon: Daemon, books: CallBook) -> None:
+    for name in ("nosuch-9", "opus-4-6"):
+        scope = books.model_names.counted_scope(f"anthropic/max-1/{name}")
+        (await daemon.engine.limiter.acquire(scope)).release()
+    held = await daemon.engine.limiter.acquire(books.model_names.counted_scope("anthropic/max-1/new-1"))
+    books.model_names.note_served("anthropic", "max-1", "opus-4-6")
+
+    listed = [each["scope"] for each in (await daemon.get("/v1/scopes"))["scopes"]]
+    shown = [each["scope"] for each in (await daemon.get("/v1/overview"))["capacity"]]
+    held.release()
+
+    for scopes in (listed, shown):
+        models = sorted(each for each in scopes if each.startswith("anthropic/max-1/"))
+        assert models == ["anthropic/max-1/new-1", "anthropic/max-1/opus-4-6"]

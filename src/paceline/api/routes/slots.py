@@ -143,7 +143,7 @@ def get_scopes(
 ) -> Scopes:
     """Leave out scopes about which nothing is known."""
     if not names:
-        return Scopes(scopes=context.engine.limiter.statuses())
+        return Scopes(scopes=context.statuses())
     found = [context.engine.limiter.scope_status(_present(context, name)) for name in names]
     return Scopes(scopes=[status for status in found if status is not None])
 
