@@ -209,7 +209,7 @@ def _by_size(text: str, rule: Meaning, evidence: Evidence) -> Kind:
         waits = [
             reset
             for reset in stated
-            if reset.source == "text" and reset.delay(evidence.scene.seen_at) >= LONGEST_BACKOFF
+            if reset.source in ("text", "field") and reset.delay(evidence.scene.seen_at) >= LONGEST_BACKOFF
         ]
         return "quota" if waits else rule.kind
     if rule.short_wait is not None and longest < rule.short_wait:

@@ -26,7 +26,8 @@ TOOL_OUTPUT = "tool-output"
 """The provider of texts that are never a signal, whatever they contain."""
 _ERROR_IN_200 = re.compile(
     r'"error"\s?:\s?"\w|"error_?code"\s?:\s?"?[1-9]|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|"status"\s?:\s?"?[45]\d\d\b'
-    r"|response\.failed|:HTTP_STATUS/[45]"
+    r"|response\.failed|:HTTP_STATUS/[45]",
+    re.I,
 )
 _ANSWERS = re.compile(r'"(?:text|content)"\s?:\s?"((?:[^"\\]|\\.){8,3000})"')
 _ERROR_AS_ANSWER = re.compile(r"\[?(?:API )?Error: .{0,60}\b[45]\d\d\b")

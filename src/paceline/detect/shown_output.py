@@ -9,7 +9,7 @@ import re
 _COMMAND = re.compile(
     r"[ \t]{0,40}(?:[\w.@~/:()\[\]-]{1,60} ?){0,2}[$❯%] {1,2}(?:sudo )?(?:cat|bat|less|more|head|tail|rg|grep|egrep|ag"
     r"|ack|git|sed|awk|jq|curl|wget|find|diff|echo|printf|strings|nl|journalctl|kubectl|gh|pytest|npm|pnpm|yarn|cargo"
-    r"|make|ls|tee|xxd|view)\b"
+    r"|make|ls|tee|xxd|view|python\d?|node|ruby|php|go|java|docker|terraform|helm|ssh)\b"
 )
 _PROMPT = re.compile(r"[ \t]{0,40}(?:[\w.@~/:()\[\]-]{1,60} ?){0,2}[$❯%>](?: |$)")
 _TOOL = re.compile(

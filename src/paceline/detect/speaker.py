@@ -31,18 +31,27 @@ _CODE = re.compile(
     re.X | re.I,
 )
 _TEST_LOG = re.compile(
-    r"^(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
+    r"^(?:(?:[Ee]xpected|[Rr]eceived|[Aa]ctual|[Gg]ot|[Ww]ant)(?: \w{1,12}){0,2}:(?! [45]\d\d)|"
+    r"(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
     r"|npm (?:ERR|error|warn)"
-    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.)",
+    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.))",
 )
 _TEST_NAME = re.compile(
     r"^(?:not )?ok \d{1,6}\b|^test \S{1,200} \.\.\. |\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
 _TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
+# The SDKs and command lines of other services, which agents call.
+_SERVICE = (
+    r"(?i:twilio|sendgrid|mailgun|slack|discord|telegram|tweepy|praw|reddit|stripe|paypal|shopify|jira|confluence"
+    r"|notion|gitlab|bitbucket|sentry|datadog|algolia|mapbox|google maps|firebase|supabase|firecrawl|serpapi|tavily"
+    r"|dynamodb|elasticsearch|mongo|etcd|kubernetes|kafka|selenium|coinbase|binance|rest_framework|django|duckduckgo)"
+)
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:|docs\.github\.com/rest|when calling the (?!Invoke|Converse)\w{1,60} operation"
+    rf"|^[^:\n]{{0,60}}?\b{_SERVICE}|\b{_SERVICE}\w{{0,12}}:|\b(?:for|from|by)\s{_SERVICE}\b"
+    r"|\b(?:GET|POST|PUT|PATCH|DELETE|HEAD)\s{1,6}[\"']?/"  # an access log
     r"|(?i:secondary rate limit|pull rate limit|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d))"
 )
 # A string of a program or a member of an object states nothing, unless the object is an error that was printed.
@@ -53,9 +62,13 @@ _CHANGED = re.compile(r"[+-]{1,3}\s?(?=\S)")  # how a diff marks a line
 _MEMBER = re.compile(r"""(?!\w{0,60}(?:Error|Exception)\s?:)[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
 _BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
 _BODY_KEY = re.compile(r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg)["']?\s?:""", re.I)
-# A record of a program's log: its level, and no error inside.
-_LOG_RECORD = re.compile(r"""["'](?:level|severity|levelname|log_?level|lvl)["']\s?:""", re.I)
-_ERROR_KEY = re.compile(r"""["'](?:err|errors?|exception|status_?code|status)["']\s?:""", re.I)
+# Without one of these it is a record of a program's log, or an answer.
+_ERROR_KEY = re.compile(
+    r"""["'](?:err|errors?|exception|status|status_?code|status_msg|code|type|detail|fault|error_?\w{3,8})["']\s?:""",
+    re.I,
+)
+_LOGFMT_RECORD = re.compile(r"\blevel=\w{4,8}\s.{0,200}?\bmsg=(?!.{0,400}\berr(?:or)?=)", re.I)
+_SETTING = re.compile(r"""["']?[\w.-]{1,80}["']?\s?[:=]\s?(?:true|false|null|none|nil)\s?[,;]?$""", re.I)
 _DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
 _CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before
 _ANNOUNCEMENT = re.compile(r"\w(?:Error|Exception): ?$")
@@ -105,11 +118,10 @@ def _is_foreign(line: str, *, is_soft: bool) -> bool:
     if _TO_DO.match(line):
         return True
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
-    if _ANOTHER_HOST.search(line):
+    if _ANOTHER_HOST.search(line) or _LOGFMT_RECORD.search(line) or _SETTING.match(line):
         return True
     if _DOCUMENT.match(line):
-        is_record = _LOG_RECORD.search(line) and not _ERROR_KEY.search(line)
-        return is_soft or bool(is_record) or not _BODY_KEY.search(line)
+        return is_soft or not (_BODY_KEY.search(line) and _ERROR_KEY.search(line))
     is_data = _LITERAL.match(line) or _MEMBER.match(line)
     if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
         return True

@@ -31,7 +31,7 @@ def _form(name: str, pattern: str, *needs: str, open_end: bool = False, is_loose
     return Form(name=name, pattern=re.compile(pattern), needs=needs, open_end=open_end, is_loose=is_loose)
 
 
-_NOUNS = "[lqck$durbwI]{0,3}"
+_NOUNS = "[lqck$durbw1I]{0,3}"
 
 FORMS: tuple[Form, ...] = (
     # "reached your weekly usage limit", "exceeded the call rate limit", "exhausted your capacity"
@@ -42,6 +42,8 @@ FORMS: tuple[Form, ...] = (
     _form("limit-spent", rf"[lqu$dkcSG](?:[>f]?{_MODIFIER}){{0,6}}?s", "lqu$dkcSG", "s"),
     # "daily allowance spent", "usage cap for this week is gone"
     _form("limit-spent", rf"[lq](?:[>f]?{_MODIFIER}){{0,6}}?X", "lq", "X"),
+    # "your weekly quota is at 100%"
+    _form("limit-spent", rf"Y{_ANY}{{0,3}}?[lqu]a@%", "Y", "@"),
     # "daily requests exhausted", "rate exceeded"
     _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,2}}?s", "rb", "P", "s"),
     _form("limit-spent", r"4Ra?s", "R", "s"),
@@ -58,10 +60,10 @@ FORMS: tuple[Form, ...] = (
     _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$d]{_NOUNS}", "qurbl$d", "v"),
     _form("used-all", r"vY[#4]I?[urb]", "urb", "v"),
     # "used 15 of 15 daily tasks", "100 messages per 3 hours used"
-    _form("used-all", rf"v[A%]f?{_ANY}{{0,4}}?Pw|[urb]>{_ANY}{{0,2}}?Pv(?![#4A%&])", "P", "v"),
+    _form("used-all", rf"v[A%]f?{_ANY}{{0,4}}?P[w1]|[urb]>{_ANY}{{0,2}}?Pv(?![#4A%&])", "P", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"
     _form("none-left", rf"0{_ANY}{{0,3}}?[qk$d](?!x)L?", "qk$d", "0"),
-    _form("none-left", rf"0{_ANY}{{0,3}}?[urbwS]{_ANY}?L", "L", "urbwS", "0"),
+    _form("none-left", rf"0{_ANY}{{0,3}}?[urbw1S]{_ANY}?L", "L", "urbw1S", "0"),
     _form("accounts-spent", rf"0{_ANY}{{0,3}}?n{_ANY}?L", "L", "n", "0"),
     # "insufficient balance", "balance is too low"
     _form("lacking", rf"i{_ANY}{{0,3}}?[q$dkcr]{_NOUNS}", "q$dkcr", "i"),
@@ -69,15 +71,15 @@ FORMS: tuple[Form, ...] = (
     # "requires more credits", "usage credits are required"
     _form("needed", r'K[^|"!N<>,#4]{0,2}?\$|\$a{0,2}K', "$", "K", open_end=True),
     # "too many concurrent requests"
-    _form("too-many", rf"M{_ANY}{{0,3}}?[rbwcu]{_NOUNS}F?(?!<[^|]{{0,2}}r)", "M"),
+    _form("too-many", rf"M{_ANY}{{0,3}}?[rbw1cu]{_NOUNS}F?(?!<[^|]{{0,2}}r)", "M"),
     # "concurrency is too high", "high concurrency usage"
     _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
     # "request was throttled", "rate limited", "limiting requests", "cooling down"; "throttled to 10" is a setting
-    _form("throttled", r"(?:T|Ra?j|j[x_]R)(?!t[#4])", "Tj"),
+    _form("throttled", r"(?:T|Ra?j|j[x_]R)(?!t[#4]|\|?[#&])", "Tj"),
     _form("throttled", r"aR?Jr|J[rb]?a{0,2}s|RJ(?=>[#4])", "J"),
     _form("throttled", r"[mrY]aR?J", "J", open_end=True),
     _form("throttled", r"J|RlY", "JR", is_loose=True),
-    _form("throttled", r"[aA]C|n[#4]?C", "C"),
+    _form("throttled", r"[aA][><]?C|n[#4]?C", "C"),
     # "limited to 10 requests per minute"
     _form("limited-to", rf'jt[#4]{_ANY}{{0,3}}?[rb][>f"]?[^|"!N<]{{0,2}}?[pP]', "j"),
     # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"

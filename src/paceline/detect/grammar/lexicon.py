@@ -23,6 +23,7 @@ class Concept(StrEnum):
     COUNTED = "r"  # requests: what a rate or a window counts
     TOKENS = "b"  # also the size of a conversation
     WORKER = "w"
+    AGENT = "1"  # a worker that only a CLI of ours has
     SLOT = "S"
     PARALLEL = "c"
     MONEY = "$"
@@ -85,7 +86,7 @@ OTHER = "x"
 _WORDS: dict[Concept, str] = {
     Concept.LIMIT: """
         limit limits limitation limitations cap caps ceiling límite limite limites límites limiti
-        nutzungslimit лимит sınırı 上限 限额 限制 制限 한도 제한""",
+        nutzungslimit wochenlimit tageslimit monatslimit лимит sınırı 上限 限额 限制 制限 한도 제한""",
     Concept.WINDOW: "window windows",
     Concept.ACCOUNT: """
         account accounts organization organisation org workspace credential credentials key keys providers channel
@@ -95,20 +96,22 @@ _WORDS: dict[Concept, str] = {
         資源包 资源包 할당량""",
     Concept.USAGE: """
         usage messages message prompts interactions overage overages uso mensagens mensajes utilisation
-        utilizzo nutzung 使用 用量 利用 套餐 사용 사용량""",
+        utilizzo nutzung использования 使用 用量 利用 套餐 사용 사용량""",
     Concept.COUNTED: """
         request requests call calls query queries generations images invocations completions neurons requêtes
         anfragen solicitudes requisições 请求 調用 调用 访问 요청""",
     Concept.TOKENS: "token tokens",
     Concept.WORKER: """
-        agent agents subagent subagents child children thread threads worker workers job jobs stream streams
+        child children thread threads worker workers job jobs stream streams
         instances processes tasks sessions conversations runs task parallelism""",
+    Concept.AGENT: "agent agents subagent subagents",
     Concept.SLOT: "slot slots",
     Concept.PARALLEL: """
         concurrency concurrent concurrently parallel simultaneous simultaneously inflight 并发 同時""",
     Concept.MONEY: """
         credit credits balance funds billing spend spending payment wallet cost costs money
-        prepaid acus invoice invoices 余额 餘額 残高 欠费 充值 잔액""",
+        prepaid acu acus invoice invoices créditos crédits crediti guthaben saldo solde
+        余额 餘額 残高 欠费 充值 잔액""",
     Concept.BUDGET: "budget budgets",
     Concept.CAPACITY: "capacity compute 容量",
     Concept.LOAD: "demand load traffic volume 负载 混雑 访问量 请求量",
@@ -127,14 +130,17 @@ _WORDS: dict[Concept, str] = {
     Concept.RATE_NAME: "rpm tpm rps tps qps qpm ipm itpm otpm",
     Concept.LONG: """
         day days daily today week weekly month monthly hourly 5h 24h rpd tpd perday perweek permonth
-        fortnightly yearly cycle 24-hour 每日 每周 每月 小时 今日 日次 主間""",
+        fortnightly yearly cycle 24-hour semanal hebdomadaire wöchentliches wöchentliche settimanale diario diaria
+        diário diária quotidien quotidienne journalière tägliche tägliches giornaliero mensual mensal mensuel
+        mensuelle monatliche monatliches mensile дневной недельный месячный 每日 每周 每月 小时 今日 日次 主間""",
     Concept.SPENT: """
         reached reach reaches exceeded exceeds exceed exceeding hit hits exhausted exhausts exhaust depleted
         met consumed crossed surpassed maxed expended triggered detected atingiu atingido alcançou alcanzado
         superado excedido atteint atteinte dépassé raggiunto superato erreicht überschritten превышен
-        превышена aşıldı 受 されました 超出 超过 超限 已达 达到 用尽 用完 耗尽 触发 初過 超過 達し 도달 초과""",
-    Concept.GONE: "gone spent",
-    Concept.LACKING: "insufficient lacking overdue negative inadequate unpaid 不足 부족",
+        превышена исчерпан исчерпана aşıldı agotado agotada agotaste esgotado esgotada épuisé épuisée esaurito esaurita
+        aufgebraucht erschöpft 受 されました 超出 超过 超限 已达 达到 用尽 用完 耗尽 触发 初過 超過 達し 도달 초과""",
+    Concept.GONE: "gone spent finished",
+    Concept.LACKING: "insufficient lacking overdue negative inadequate unpaid empty 不足 부족",
     Concept.USED: "used",
     Concept.OUT: "out",
     Concept.NONE: "no zero",
@@ -173,13 +179,13 @@ _WORDS: dict[Concept, str] = {
     Concept.UNTIL: """
         in again try reset resets resetting refresh refreshes renews replenishes replenished renewed refreshed refill
         refills before until wait
-        retry retrying come return available-in next""",
+        retry retrying come return resume resumes back available-in next""",
     Concept.ERROR: "error errors code",
     Concept.FILLER: """
         the a an this that these those it it's its their our there user users team teams more most
         maximum max number total pool""",
     Concept.PRODUCT: """
-        anthropic claude openai chatgpt gpt codex gemini vertex bedrock azure groq grok mistral codestral cohere
+        ai anthropic claude openai chatgpt gpt codex gemini vertex bedrock azure groq grok mistral codestral cohere
         deepseek kimi moonshot glm zhipu qwen dashscope minimax openrouter litellm copilot windsurf kiro cline aider
         ollama llama cerebras sambanova perplexity huggingface antigravity opencode jules devin""",
     Concept.PROSE: """
@@ -199,7 +205,8 @@ _WORDS: dict[Concept, str] = {
         backup backups export exports download downloads certificate certificates domains dns maps geocoding
         email emails mail mails mailbox smtp sms recipients sending newsletter post posts comments friend friends
         device devices printer seats parking meeting meetings room rooms appointment appointments booking bookings
-        calendar vacation leave driver drivers truck trucks guest guests employees students license licenses licence
+        calendar vacation leave order otp login password signup ticket tickets submission submissions wallets
+        driver drivers truck trucks guest guests employees students license licenses licence
         card cards coupon coupons orders checkout withdrawal withdrawals transfers gas steps calories calorie
         performance fixture fixtures scenario demo campaign ad ads player players""",
 }
@@ -217,6 +224,7 @@ _PAIRS: dict[Concept, str] = {
     Concept.THROTTLED: "slow-down",
     Concept.LONG: "billing-period billing-cycle",
     Concept.REMEDY: "top-up",
+    Concept.FILLER: "in-order",
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
     Concept.AUXILIARY: "as-of",

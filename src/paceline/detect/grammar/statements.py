@@ -27,7 +27,7 @@ FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
-_OURS = re.compile(r"[WYuIUbmnRGPp4%]")
+_OURS = re.compile(r"[WYuIU1bmnRGPp4%]")
 """What shows that it is a limit on calls of a model: "you", usage, tokens, a plan, a period."""
 _WHEN = re.compile(r"<(?:[<@#4>|]|x[#4]|$)")
 """When it ends: "try again", "resets at", "in 5"; not "in the queue"."""
@@ -105,7 +105,7 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
             return None
         if is_code and _is_a_mere_name(encoded, start, end):
             return None
-        if "X" in letters[start:end] and "Y" not in clause and "<" not in after:
+        if "X" in letters[start:end] and {"Y", "I", "U"}.isdisjoint(clause) and "<" not in after:
             return None  # news: a limit that is gone may have been lifted
         if not form.open_end and not _ends(letters[start:end], after, is_code=is_code):
             return None
@@ -123,10 +123,12 @@ def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) 
     line = before + core + behind
     if "d" in core and not {"$", "u", "n"} & set(line):
         return True
+    if "S" in core and ("P" in clause or ">#" in behind):
+        return True  # of a calendar: "for 14:00", "on this day"
     if {"$", "d"} & set(core) or (form == "lacking" and "q" in core):
         if OTHER in before + clause and not _OUR_MONEY.search(line):
             return True
-    elif OTHER in clause:
+    elif OTHER in (clause if {"w", "r"} & set(clause) else before + clause):
         # It names what nobody knows. What is counted, as in "too many messages", does not say whose limit it is.
         shown_in = clause.replace(core, "", 1) if form == "too-many" else clause
         if not (_OURS.search(shown_in) or _WHEN.search(line)):
@@ -184,11 +186,12 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
         return means("rate" if "R" in lead[-3:] else "none")
     if _is_size(core, close) and not (is_short or is_long):
         return means("none")
-    if form == "none-left" and "w" in core and not {"c", "S"} & set(around):
+    if form == "none-left" and {"w", "1"} & set(core) and not {"c", "S"} & set(around):
         return means("overloaded")  # nobody is there to serve it, which is no cap on what may run
-    if "c" in around or "S" in core or ("w" in close and not (is_short or is_long) and "u" not in core):
+    is_of_workers = {"w", "1"} & set(close) and not (is_short or is_long) and not {"u", "R"} & set(core)
+    if "c" in around or "S" in core or is_of_workers:
         return means("platform", cause="concurrency")
-    if {"$", "d"} & set(lead[-1:] + core):
+    if "$" in lead[-1:] + core or ("d" in lead[-1:] + core and not is_short):
         return means("billing")
     if is_short:
         return means("rate", long_wait=HOUR)
@@ -205,7 +208,8 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
     if "q" in core and form == "lacking":
         return means("billing")
     if "q" in core:
-        return means("quota", short_wait=FIVE_MINUTES, is_vague="Y" not in lead + core and "l" not in core)
+        is_vague = "l" not in core and "Y" not in lead and {"Y", "m", "U"}.isdisjoint(close)
+        return means("quota", short_wait=FIVE_MINUTES, is_vague=is_vague)
     if "r" in close:
         return means("rate", long_wait=HOUR)
     return means("quota", is_vague="Y" not in lead + core and not (lead == "" and core in ("ls", "las")))

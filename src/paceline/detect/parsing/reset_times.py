@@ -162,7 +162,7 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 
 # Words that make what follows them a reset. The client's own backoff has words of its own (`_OWN`).
 _CUE = re.compile(
-    r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|return"
+    r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|back(?=\s(?:on|at)\s)|return"
     r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es|ed)?|refills?|renewed|replenish(?:es|ed)?|cycle\sends"
     r"|window\sends|lifted|restored|until|(?:blocked|limit(?:ed|ing)|paused|locked|suspended)\sfor|cooling\sdown|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"

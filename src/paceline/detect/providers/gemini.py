@@ -52,7 +52,6 @@ RULES: tuple[Rule, ...] = (
         "rate",
         r"<3>resource (?:has been )?exhausted",
         r"<8>exceeded your current quota",
-        r"quota exceeded for",
         r"possible quota limitations in place",
         open_end=True,
         long_wait=FIVE_MINUTES,
