@@ -46,3 +46,40 @@ def test_files_about_limits_raise_no_alarm(shape: str) -> None:
 )
 def test_a_body_belongs_to_its_error_and_a_literal_to_nobody(text: str, own: str | None) -> None:
     assert own_lines(make_readable(text)) == (make_readable(text) if own is None else own)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"level":"error","msg":"rate limit exceeded","tenant":"acme"}',
+        'web-1 | level=warn msg="rate limit reached" client=10.1.1.1',
+        "An error occurred (Throttling) when calling the DescribeStacks operation: Rate exceeded",
+        "twilio.base.exceptions.TwilioRestException: HTTP 429 error: Too Many Requests",
+        "AuthenticationError: Invalid API key for mailgun",
+        '10.0.0.1 - - "POST /login HTTP/1.1" 429 162',
+        "-rw-r--r-- 1 u u 812 Sep 21 10:02 rate_limit_exceeded.md",
+        "quota_exhausted.py usage_limit_reached.json",
+        "test limiter::tests::daily_quota_exhausted ... ok",
+        "Expected: Rate limit exceeded",
+        "usage_limit_reached: false",
+        "title: Monthly quota exceeded",
+        "<p>You have run out of credits.</p>",
+        "npm notice rate limited by registry, retrying in 3s",
+    ],
+)
+def test_a_line_of_another_program_is_left_out_by_its_form(line: str) -> None:
+    assert own_lines(make_readable(line)) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "An error occurred (ThrottlingException) when calling the ConverseStream operation: Too many requests",
+        'WARN retry: Request failed, retrying (3/3): RateLimitExceeded("Too many tokens, please wait")',
+        "rpc error: code = ResourceExhausted desc = quota for this hour exceeded",
+        "got status: 429 Too Many Requests",
+        'com.acme.ApiException: {"statusCode":400,"code":"Arrearage"}',
+    ],
+)
+def test_an_error_of_a_call_of_a_model_is_kept_whatever_it_resembles(line: str) -> None:
+    assert own_lines(make_readable(line)) == make_readable(line)

@@ -21,17 +21,22 @@ _CODE = re.compile(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
     |^(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
-    |\b[a-z_][a-z0-9_.]{2,60}\([rfb]{0,2}["']|^[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[\w.]{2,60}\($
+    |(?-i:\b[a-z_]\w{0,2}[\w.]{1,60}|(?<!:\s)\b[A-Z][\w.]{2,60})\([rfb]{0,2}["']
+    |^(?!rpc\serror)[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[\w.]{2,60}\($
     |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
     |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
     |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
     |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
-    |^[-dlcbps](?:[r-][w-][xsStT-]){3}
+    |^[-dlcbps]?(?:[r-][w-][xsStT-]){3}[.+@]?\s
+    |^(?:[\w-]{1,60}\.(?:py|ts|tsx|js|go|rs|java|rb|md|txt|json|yml|yaml|toml|sh|css|html)(?:\s{1,4}|$)){1,20}$
+    |^\s{0,20}(?:title|name|label|description|summary|heading|placeholder|subject|tooltip):\s
+    |^\s{0,20}</?(?:p|div|span|li|td|th|button|label|strong|a)\b
     |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
     re.X | re.I,
 )
 _TEST_LOG = re.compile(
     r"^(?:(?:[Ee]xpected|[Rr]eceived|[Aa]ctual|[Gg]ot|[Ww]ant)(?: \w{1,12}){0,2}:(?! [45]\d\d)|"
+    r"npm (?:ERR!|error|warn|notice)\s|"
     r"(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
     r"|npm (?:ERR|error|warn)"
     r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.))",
@@ -45,7 +50,8 @@ _TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:
 _SERVICE = (
     r"(?i:twilio|sendgrid|mailgun|slack|discord|telegram|tweepy|praw|reddit|stripe|paypal|shopify|jira|confluence"
     r"|notion|gitlab|bitbucket|sentry|datadog|algolia|mapbox|google maps|firebase|supabase|firecrawl|serpapi|tavily"
-    r"|dynamodb|elasticsearch|mongo|etcd|kubernetes|kafka|selenium|coinbase|binance|rest_framework|django|duckduckgo)"
+    r"|dynamodb|elasticsearch|mongo|etcd|kubernetes|kafka|selenium|coinbase|binance|rest_framework|django|duckduckgo"
+    r"|sqlalchemy|psycopg|asyncpg|pymysql|hikari|yfinance|graphql|lambda)"
 )
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
@@ -59,7 +65,7 @@ _LITERAL = re.compile(
     r"""[(\[{]{0,3}\s?(?:[\w.]{1,40},\s?){0,4}(?:[rfbu]{1,2})?["'`]|[\w.]{1,60}\s?=\s?["'{\[(]""", re.I
 )
 _CHANGED = re.compile(r"[+-]{1,3}\s?(?=\S)")  # how a diff marks a line
-_MEMBER = re.compile(r"""(?!\w{0,60}(?:Error|Exception)\s?:)[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
+_MEMBER = re.compile(r"""(?![\w.]{0,80}(?:Error|Exception)\s?:)[{\s]{0,4}["']?[\w.$@-]{1,60}["']?\s?:\s?["'{\[]""")
 _BODY_HEAD = re.compile(r"error|fail|exception|status|respon|reject|retry|\b[45]\d\d\b|⚠|✕|✗|×", re.I)
 _BODY_KEY = re.compile(r"""[{\s\[]{0,4}["']?(?:errors?|message|msg|detail|fault|title|status_msg)["']?\s?:""", re.I)
 # Without one of these it is a record of a program's log, or an answer.

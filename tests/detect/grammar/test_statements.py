@@ -11,12 +11,30 @@ from paceline.detect.grammar.statements import GRAMMAR
 from paceline.detect.parsing.text import make_readable
 from paceline.detect.providers import KNOWN
 
-# Of the messages in `unseen.jsonl`: what is read right today. Raise the bars with every improvement; never lower them.
-LEAST_RIGHT = 280
+# Of the messages in `unseen.jsonl`, by list: what is read right today. Raise the bars with every improvement; never
+# lower them. The list that was held back and never opened shows what new wordings meet.
+LEAST_RIGHT = {
+    "": 280,
+    "first, tuned on": 86,
+    "first, held back": 84,
+    "second, tuned on": 64,
+    "second, held back": 61,
+    "threads": 39,
+    "last": 60,
+}
 # Of the messages of providers that were left out one by one.
 LEAST_LEFT_OUT = 0.92
 # Of the lines in `everyday.jsonl`, by list: false alarms today. Lower the bars with every improvement.
-MOST_ALARMS = {"reported": 0, "before": 2, "after": 0}
+MOST_ALARMS = {
+    "reported": 0,
+    "before": 2,
+    "after": 0,
+    "first, tuned on": 1,
+    "first, held back": 4,
+    "second, tuned on": 4,
+    "second, held back": 11,
+    "last": 1,
+}
 
 
 class Unseen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +48,7 @@ class Unseen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
     after: float | None = None
     alt: tuple[str, ...] = ()
+    list: str = ""
 
 
 MESSAGES_UNSEEN = [msgspec.json.decode(row, type=Unseen) for row in rows_of(UNSEEN)]
@@ -50,10 +69,12 @@ def is_right(row: Unseen) -> bool:
     return kind_of(signals) in (row.kind, *row.alt) and is_reset_right
 
 
-def test_messages_of_services_that_no_rule_knows_are_read_right() -> None:
-    wrong = [row for row in MESSAGES_UNSEEN if not is_right(row)]
+@pytest.mark.parametrize("name", LEAST_RIGHT)
+def test_messages_of_services_that_no_rule_knows_are_read_right(name: str) -> None:
+    rows = [row for row in MESSAGES_UNSEEN if row.list == name]
+    wrong = [row for row in rows if not is_right(row)]
 
-    assert len(MESSAGES_UNSEEN) - len(wrong) >= LEAST_RIGHT, wrong
+    assert len(rows) - len(wrong) >= LEAST_RIGHT[name], wrong
     assert [row for row in wrong if row.kind == "none"] == []
 
 
@@ -94,6 +115,18 @@ def test_everyday_lines_of_other_programs_raise_no_more_alarms(name: str) -> Non
         ("Weekly cap is gone. Try again at 4:10 PM.", "quota_window"),
         ("No instances available, please try again later", "overloaded"),
         ("Weekly limit reached (102%)", "quota_window"),
+        ("You've used 15 of 15 daily tasks. More tasks in 3h 20m.", "quota_window"),
+        ("You've used up your premium requests for this month.", "quota_window"),
+        ("Your weekly quota is at 100%.", "quota_window"),
+        ("You hit your GPT-6 Build limit for now. Resets in 1h 52m.", "quota_window"),
+        ("You've reached kimi-for-coding usage limit for this billing cycle.", "quota_window"),
+        (
+            "you have reached the maximum number of concurrent E2B sandboxes (20). If you need more, ask",
+            "platform_limit",
+        ),
+        ("I'm experiencing high traffic, please try again shortly.", "overloaded"),
+        ("Tokens per minute budget is used up for this deployment. Retry after 18s", "rate_limit"),
+        ("Insufficient credits to complete this request. Top up to continue.", "billing"),
     ],
 )
 def test_a_limit_of_the_account_is_read_beside_the_words_of_other_owners(text: str, kind: str) -> None:
@@ -138,6 +171,18 @@ def test_a_statement_is_composed_of_words_in_any_company(text: str, kind: str) -
         "team-dev reached 80% of its quota",
         "The weekly limit is gone",
         'Chapter 4: "Too Many Requests" and other codes',
+        "Coupon limit reached",
+        "GPU capacity reached on node 2",
+        "Too many calls to setState",
+        "Customer balance is too low for a transfer",
+        "Error: insufficient funds for gas * price + value",
+        "Your card has insufficient funds.",
+        "payment_intent.failed [evt_1] insufficient_funds",
+        "No slots available for 14:00",
+        "120 requests were throttled (429), p95 310 ms",
+        "42 of 500 requests used today",
+        "If you exceed it the API answers with 429 Too Many Requests",
+        "upload rate_limit_exceeded now and see the listing",
     ],
 )
 def test_what_is_supposed_denied_quoted_or_a_size_states_nothing(text: str) -> None:

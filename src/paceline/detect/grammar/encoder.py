@@ -50,8 +50,9 @@ _CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
 _BEFORE_QUOTE = ":=({[,"
 # Words in quotes after which the sentence continues: `Chapter 4: "Too Many Requests" and its friends`.
 _TITLE = re.compile(r"""(?<=:\s)(["'])[^"'\n]{1,80}\1\s[a-z]+\s(?!=)""")
-_NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail", "text"})
+_NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail", "text", "desc"})
 _LEVELS = frozenset({"ERROR", "WARN", "WARNING", "FATAL"})
+_PARTS_OF_NAMES = frozenset({Concept.MODEL.value, Concept.CONNECTIVE.value, Concept.PROSE.value, Concept.TO.value})
 _FIRST_WITHOUT_SPACES = "\u3040"
 
 
@@ -136,7 +137,7 @@ class Encoder:
             building.replace(concept, end)
             return ""
         letter = self._words.get(word, OTHER)
-        if letter == Concept.MODEL and building.ends_in_a_name(start):
+        if letter in _PARTS_OF_NAMES and building.ends_in_a_name(start):
             letter = OTHER
         if letter == Concept.HOUR:
             letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
@@ -172,8 +173,8 @@ class _Building:
         return start > 0 and self._text[start - 1] == "_"
 
     def ends_in_a_name(self, start: int) -> bool:
-        """Return whether what begins here is the end of a name that nobody knows: `inventory-service`."""
-        return start > 0 and self._text[start - 1] == "-" and self.letters[-1] == OTHER
+        """Return whether what begins here is the end of a name: `inventory-service`, `kimi-for-coding`."""
+        return start > 0 and self._text[start - 1] == "-" and self.letters[-1] in (OTHER, Concept.PRODUCT)
 
     def done(self) -> Encoded:
         return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined), self.line_ends)

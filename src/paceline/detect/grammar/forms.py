@@ -45,7 +45,7 @@ FORMS: tuple[Form, ...] = (
     # "your weekly quota is at 100%"
     _form("limit-spent", rf"Y{_ANY}{{0,3}}?[lqu]a@%", "Y", "@"),
     # "daily requests exhausted", "rate exceeded"
-    _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,2}}?s", "rb", "P", "s"),
+    _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,4}}?s", "rb", "P", "s"),
     _form("limit-spent", r"4Ra?s", "R", "s"),
     _form("limit-spent", r"Ra?s", "R", "s", is_loose=True),
     _form("limit-spent", rf"PV{_ANY}{{0,3}}?s", "V", "s"),
@@ -59,6 +59,9 @@ FORMS: tuple[Form, ...] = (
     # "used all of your premium requests", "used 100% of your quota"
     _form("used-all", rf"v[A%]f?{_ANY}{{0,6}}?[qurbl$d]{_NOUNS}", "qurbl$d", "v"),
     _form("used-all", r"vY[#4]I?[urb]", "urb", "v"),
+    # "used up your premium requests", "used your 5-hour allowance"
+    _form("spent-limit", rf"sY{_ANY}{{0,3}}?[rb]", "rb", "Y", "s"),
+    _form("used-all", rf"YvY{_ANY}{{0,2}}?P[lq](?![fL])", "lq", "P", "v"),
     # "used 15 of 15 daily tasks", "100 messages per 3 hours used"
     _form("used-all", rf"v[A%]f?{_ANY}{{0,4}}?P[w1]|[urb]>{_ANY}{{0,2}}?Pv(?![#4A%&])", "P", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"

@@ -99,7 +99,7 @@ _WORDS: dict[Concept, str] = {
         utilizzo nutzung использования 使用 用量 利用 套餐 사용 사용량""",
     Concept.COUNTED: """
         request requests call calls query queries generations images invocations completions neurons requêtes
-        anfragen solicitudes requisições 请求 調用 调用 访问 요청""",
+        anfragen solicitudes requisições запросов 请求 調用 调用 访问 요청""",
     Concept.TOKENS: "token tokens",
     Concept.WORKER: """
         child children thread threads worker workers job jobs stream streams
@@ -164,7 +164,7 @@ _WORDS: dict[Concept, str] = {
     Concept.PLAN: """
         free allocated included premium individual personal trial plan subscription membership opus sonnet
         haiku fable oauth tier session""",
-    Concept.WE: "we we're we've",
+    Concept.WE: "we we're we've i i'm",
     Concept.MODEL: """
         llm model models server servers service services system engine api backend provider endpoint cluster
         upstream gateway""",
@@ -189,7 +189,7 @@ _WORDS: dict[Concept, str] = {
         deepseek kimi moonshot glm zhipu qwen dashscope minimax openrouter litellm copilot windsurf kiro cline aider
         ollama llama cerebras sambanova perplexity huggingface antigravity opencode jules devin""",
     Concept.PROSE: """
-        when whenever if once after unless whether how why so i i'm i'll i've let let's add added adds fix
+        when whenever if once after unless whether how why so i'll i've let let's add added adds fix
         fixed fixes handle handles handled handling should could will can say says said docs test tests
         returns returned returning like about avoid prevent ensure detect detects check checks catch implement
         configure simulate mock throw throws raise raises example case cases means mean indicates suggests
@@ -203,11 +203,11 @@ _WORDS: dict[Concept, str] = {
         vcpu vcpus subnet autoscaling vm vms bucket buckets snapshot snapshots namespace nodes cron lambda
         database databases postgres mysql redis kafka replication tablespace row rows clients connections partition
         backup backups export exports download downloads certificate certificates domains dns maps geocoding
-        email emails mail mails mailbox smtp sms recipients sending newsletter post posts comments friend friends
+        email emails mail mails mailbox smtp sms recipients newsletter post posts comments friend friends
         device devices printer seats parking meeting meetings room rooms appointment appointments booking bookings
         calendar vacation leave order otp login password signup ticket tickets submission submissions wallets
         driver drivers truck trucks guest guests employees students license licenses licence
-        card cards coupon coupons orders checkout withdrawal withdrawals transfers gas steps calories calorie
+        card cards coupon coupons orders checkout withdrawal withdrawals transfer transfers gas steps calories calorie
         performance fixture fixtures scenario demo campaign ad ads player players""",
 }
 
@@ -222,14 +222,16 @@ _PAIRS: dict[Concept, str] = {
     Concept.COOLING: "cooling-down cool-down",
     Concept.PARALLEL: "in-flight",
     Concept.THROTTLED: "slow-down",
-    Concept.LONG: "billing-period billing-cycle",
+    Concept.LONG: "billing-period billing-cycle this-hour",
     Concept.REMEDY: "top-up",
+    Concept.LIMIT: "лимит-запросов лимит-использования",
     Concept.FILLER: "in-order",
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
-    Concept.AUXILIARY: "as-of",
+    Concept.AUXILIARY: "as-of right-now",
     Concept.FOREIGN: """
-        seat-limit connection-pool connection-slot connection-slots test-account test-card test-user disk-space""",
+        seat-limit connection-pool connection-slot connection-slots sending-limit
+        test-account test-card test-user disk-space""",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from paceline.core.signals import Cause
-from paceline.detect.grammar.encoder import CLOSED, STARTS, Encoded, Encoder
+from paceline.detect.grammar.encoder import BEGIN, CLOSED, STARTS, STATUS, Encoded, Encoder
 from paceline.detect.grammar.forms import FORMS, Form
 from paceline.detect.grammar.lexicon import LEXICON, OTHER, Concept, Lexicon
 from paceline.detect.kinds import Kind
@@ -27,13 +27,17 @@ FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
-_OURS = re.compile(r"[WYuIU1bmnRGPp4%]")
+_OURS = re.compile(r"[WYuIU1bmnRGPp4]")
 """What shows that it is a limit on calls of a model: "you", usage, tokens, a plan, a period."""
 _WHEN = re.compile(r"<(?:[<@#4>|]|x[#4]|$)")
 """When it ends: "try again", "resets at", "in 5"; not "in the queue"."""
 _OUR_MONEY = re.compile(r"[WYuIUbmnr4-]")
 """The same of money, which every shop and every game has: a period or a wait are not enough."""
-_RIGHT = frozenset('|",<>-ftL@#4&E()')
+_RIGHT = frozenset('|",<>-ftyL@#4&E()')
+
+
+_TAIL = re.compile(r"^(?:[eaP]|_P)+")
+"""What may follow before a statement ends: "error", "now", "this month"."""
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,10 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
             return None  # a page about limits
         if CLOSED in lead or letters[begin - 1] not in STARTS:
             return None
+        if letters[begin - 1] == STATUS and "!" in letters[max(0, begin - LEAD) : begin].rpartition(BEGIN)[2]:
+            return None  # "if you exceed it the API answers with 429 Too Many Requests"
+        if form.name == "throttled" and "#r" in lead:
+            return None  # a report: "120 requests were throttled"
         clause = lead + letters[start:end] + _until(after, "|")
         before, behind = encoded.beside(start, end, reach=NEAR)
         if _is_of_another(form.name, letters[start:end], clause, before, behind):
@@ -128,7 +136,7 @@ def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) 
     if {"$", "d"} & set(core) or (form == "lacking" and "q" in core):
         if OTHER in before + clause and not _OUR_MONEY.search(line):
             return True
-    elif OTHER in (clause if {"w", "r"} & set(clause) else before + clause):
+    elif OTHER in (clause if {"w", "r", "c"} & set(clause) else before + clause):
         # It names what nobody knows. What is counted, as in "too many messages", does not say whose limit it is.
         shown_in = clause.replace(core, "", 1) if form == "too-many" else clause
         if not (_OURS.search(shown_in) or _WHEN.search(line)):
@@ -160,7 +168,7 @@ def _beginning(letters: str, start: int) -> int:
 def _ends(core: str, after: str, *, is_code: bool) -> bool:
     """Return whether a statement may end here. Names in a list, as in code, state nothing."""
     # "5 concurrent E2B sandboxes": an adjective is followed by what it is about.
-    after = after[:4].lstrip("x#") if core.endswith("c") else after[:3].lstrip("eP")
+    after = after[:4].lstrip("x#") if core.endswith("c") else _TAIL.sub("", after[:4])
     return not after or (after[0] in _RIGHT and not (is_code and after[0] == ","))
 
 
@@ -191,7 +199,7 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
     is_of_workers = {"w", "1"} & set(close) and not (is_short or is_long) and not {"u", "R"} & set(core)
     if "c" in around or "S" in core or is_of_workers:
         return means("platform", cause="concurrency")
-    if "$" in lead[-1:] + core or ("d" in lead[-1:] + core and not is_short):
+    if {"$", "d"} & set(lead[-1:] + core) and not is_short:
         return means("billing")
     if is_short:
         return means("rate", long_wait=HOUR)

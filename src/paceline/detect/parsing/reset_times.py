@@ -162,7 +162,7 @@ def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
 
 # Words that make what follows them a reset. The client's own backoff has words of its own (`_OWN`).
 _CUE = re.compile(
-    r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|back(?=\s(?:on|at)\s)|return"
+    r"\b(?:resets?|reset(?:ting|ed)?|try(?:ing)?\sagain|retry|wait|come\sback|check\sback|(?:back|again)(?=\s(?:on|at)\s)|(?:re)?opens?(?=\s\d)|versuchen?\s(?:sie\s)?es|через|return"
     r"|regain(?:ing)?\saccess|available(?:\sagain)?|(?:auto-)?resum(?:e|es|ing)|unlocks?|renews?|refresh(?:es|ed)?|refills?|renewed|replenish(?:es|ed)?|cycle\sends"
     r"|window\sends|lifted|restored|until|(?:blocked|limit(?:ed|ing)|paused|locked|suspended)\sfor|cooling\sdown|expires|redefinid[oa]s?|redefine|renova(?:do|rá)?|restablece(?:rá|r)?|reinicia(?:rá|r)?"
     r"|réinitialis\w{1,6}|réessayer|réessayez|attendre|patienter|zurückgesetzt|erneut|warten\sSie|aguarde|espere|espera|tente\snovamente|intente(?:lo)?\sde\snuevo"
@@ -221,14 +221,15 @@ def _value_after(text: str, pos: int, *, seen_at: float, tz: str) -> Reset | Non
     near = pos + len(text[pos : pos + 3]) - len(text[pos : pos + 3].lstrip())
     for start in dict.fromkeys((connect.end() if connect else near, near)):
         if (count := _COUNTDOWN.match(text, start)) and _RELATIVE.search(text, pos, start):
-            after = int(count[1]) * 3600.0 + int(count[2]) * 60.0 + int(count[3])
+            days, hours, minutes, seconds = (float(part or 0) for part in count.groups())
+            after = days * 86400 + hours * 3600 + minutes * 60 + seconds
             return Reset(after=after, confidence=0.9, rule="reset.countdown")
         if (found := _value_at(text, start, seen_at=seen_at, tz=tz)) is not None:
             return found
     return None
 
 
-_COUNTDOWN = re.compile(r"(\d{1,3}):([0-5]\d):([0-5]\d)\b")  # after "in" a duration, not a time of day
+_COUNTDOWN = re.compile(r"(?:(\d{1,3})\.)?(\d{1,3}):([0-5]\d):([0-5]\d)\b")  # after "in" a duration, not a time of day
 _RELATIVE = re.compile(r"\b(?:in|after|within|for)\s$")
 
 
