@@ -46,19 +46,23 @@ _TEST_NAME = re.compile(
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
 _TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
-# The SDKs and command lines of other services, which agents call.
-_SERVICE = (
-    r"(?i:twilio|sendgrid|mailgun|slack|discord|telegram|tweepy|praw|reddit|stripe|paypal|shopify|jira|confluence"
-    r"|notion|gitlab|bitbucket|sentry|datadog|algolia|mapbox|google maps|firebase|supabase|firecrawl|serpapi|tavily"
-    r"|dynamodb|elasticsearch|mongo|etcd|kubernetes|kafka|selenium|coinbase|binance|rest_framework|django|duckduckgo"
-    r"|sqlalchemy|psycopg|asyncpg|pymysql|hikari|yfinance|graphql|lambda)"
-)
 _ANOTHER_HOST = re.compile(
     r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:|docs\.github\.com/rest|when calling the (?!Invoke|Converse)\w{1,60} operation"
-    rf"|^[^:\n]{{0,60}}?\b{_SERVICE}|\b{_SERVICE}\w{{0,12}}:|\b(?:for|from|by)\s{_SERVICE}\b"
     r"|\b(?:GET|POST|PUT|PATCH|DELETE|HEAD)\s{1,6}[\"']?/"  # an access log
     r"|(?i:secondary rate limit|pull rate limit|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d))"
+)
+# Other services, which agents call by an SDK or a command line of theirs.
+_NAMES = """
+    twilio sendgrid mailgun slack discord telegram tweepy praw reddit stripe paypal shopify jira confluence notion
+    gitlab bitbucket sentry datadog algolia mapbox geocoding firebase supabase firecrawl serpapi tavily dynamodb
+    elasticsearch mongo etcd kubernetes kafka selenium coinbase binance rest_framework django duckduckgo sqlalchemy
+    psycopg asyncpg pymysql hikari yfinance graphql lambda"""
+_SERVICES = tuple(_NAMES.split())
+_SERVICE = rf"\b(?:{'|'.join(_SERVICES)})"
+# At the head of the line, before a colon, or as the one who refused: an advice to ask on Discord is the provider's.
+_OF_A_SERVICE = re.compile(
+    rf"[^:\n]{{0,60}}?{_SERVICE}|.*?(?:{_SERVICE}\w{{0,12}}:|\b(?:for|from|by)\s{_SERVICE}\b)", re.I
 )
 # A string of a program or a member of an object states nothing, unless the object is an error that was printed.
 _LITERAL = re.compile(
@@ -124,7 +128,7 @@ def _is_foreign(line: str, *, is_soft: bool) -> bool:
     if _TO_DO.match(line):
         return True
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
-    if _ANOTHER_HOST.search(line) or _LOGFMT_RECORD.search(line) or _SETTING.match(line):
+    if _ANOTHER_HOST.search(line) or _LOGFMT_RECORD.search(line) or _SETTING.match(line) or _is_of_a_service(line):
         return True
     if _DOCUMENT.match(line):
         return is_soft or not (_BODY_KEY.search(line) and _ERROR_KEY.search(line))
@@ -132,6 +136,11 @@ def _is_foreign(line: str, *, is_soft: bool) -> bool:
     if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
         return True
     return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line))
+
+
+def _is_of_a_service(line: str) -> bool:
+    low = line.lower()
+    return any(name in low for name in _SERVICES) and bool(_OF_A_SERVICE.match(line))
 
 
 def _begins_body(line: str) -> bool:
