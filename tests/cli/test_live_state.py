@@ -101,7 +101,7 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
     assert (top.gateway.in_flight, top.gateway.waiting) == (1, CALLS - 1)
     lines = {line.capacity.scope: (line.capacity.in_flight, line.queue) for line in top.scopes}
     assert lines["anthropic/work"] == (1, CALLS - 1)
-    assert "calls 1 in flight, 2 wait, 3/min" in strip(top, ZoneInfo("UTC"), None).plain
+    assert "calls in flight 1  waiting 2  a minute 3" in strip(top, ZoneInfo("UTC"), None).plain
     assert (known["status"], known["cost"]) == (200, {"billed": 3.0, "imputed": None})
     assert spent == stored
     assert spent["rows"] == [

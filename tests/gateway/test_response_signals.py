@@ -69,9 +69,11 @@ async def test_the_tokens_of_a_compressed_response_are_counted_too(coding: str) 
     assert await tokens_of(chunked(packed(EVENTS), b"text/event-stream", header)) == IN_AND_OUT
 
 
-@pytest.mark.parametrize(
-    "answer", [ok(b"\x1b\x2a\x00", b"Content-Encoding: br"), ok(USED, b"Content-Encoding: gzip"), ok()]
-)
+async def test_the_tokens_of_a_response_in_an_unknown_coding_are_estimated_by_its_bytes() -> None:
+    assert await tokens_of(ok(b"\x1b\x2a\x00", b"Content-Encoding: br")) == {"input": 7, "output": 3}
+
+
+@pytest.mark.parametrize("answer", [ok(USED, b"Content-Encoding: gzip"), ok()])
 async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes) -> None:
     assert await tokens_of(answer) == {}
 
