@@ -49,28 +49,7 @@ class Period:
         return Budget(requests_remaining=self.left, requests_limit=self.size, requests_reset_at=self.ends_at)
 
 
-class TokenPeriod:
-    """A provider that gives tokens back at the end of a fixed period. Each call uses as many."""
-
-    def __init__(self, size: int, seconds: float, each: int) -> None:
-        self.size, self.seconds, self.each = size, seconds, each
-        self.left, self.ends_at = size, START + seconds
-
-    def take(self, now: float) -> bool:
-        while now >= self.ends_at:
-            self.left, self.ends_at = self.size, self.ends_at + self.seconds
-        if self.left < self.each:
-            return False
-        self.left -= self.each
-        return True
-
-    def reading(self, now: float) -> Budget:
-        return Budget(tokens_remaining=self.left, tokens_limit=self.size, tokens_reset_at=self.ends_at)
-
-
-def serve(
-    provider: Bucket | Period | TokenPeriod, calls: int, *, places: int = 4, seconds: float = 0.1
-) -> tuple[float, int]:
+def serve(provider: Bucket | Period, calls: int, *, places: int = 4, seconds: float = 0.1) -> tuple[float, int]:
     """Let the calls wait for the Governor, and end after some time. Returns how long all took, and the refusals."""
     governor = Governor(GovernorSettings(limits={SCOPE: places}), now=START)
     governor.request_all([run(f"r{number}") for number in range(calls)], now=START)
@@ -88,8 +67,6 @@ def serve(
         while ends and ends[0][0] <= now:
             _, name = ends.pop(0)
             governor.report(SCOPE, provider.reading(now), now=now)
-            if isinstance(provider, TokenPeriod):
-                governor.report(SCOPE, Succeeded(ticket=name, tokens=provider.each), now=now)
             governor.release(name, now=now)
     return now - START, refused
 
@@ -104,13 +81,6 @@ def test_where_a_period_gives_everything_back_at_its_end_calls_wait_for_that_wit
     seconds, refused = serve(Period(60, 60.0), 150)
     assert refused <= 3  # the last of each period
     assert 120.0 <= seconds <= 125.0
-
-
-def test_runs_of_unknown_size_use_nearly_all_tokens_of_a_period() -> None:
-    """What is left at the end of a period is lost, so it must not be kept for a run that is larger than all before."""
-    seconds, refused = serve(TokenPeriod(10_000, 60.0, 1000), 200, seconds=5.0)
-    assert refused == 0
-    assert seconds <= 1.2 * 19 * 60.0
 
 
 def test_a_slow_answer_does_not_hide_what_was_sent_after_it() -> None:

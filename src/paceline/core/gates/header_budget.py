@@ -22,9 +22,6 @@ UNTIL_READ = 2.5
 """What a run without a stated size is charged, in means, until the next reading: a few large ones may go at once."""
 LARGE_FADES = 0.9997
 """Per run: the largest counts half after about 2,300 runs, so that one odd run does not rule for days."""
-MANY_RUNS = 10
-"""Runs after which the largest one is known well enough for a period, whose rest is lost. Fewer would more often be
-surprised by a large run, which costs a refusal; more would leave half of the first minutes unused."""
 RECHECK_SECONDS = 1.0
 """How often a filling token budget is checked for a run that is larger than usual."""
 PLENTY = 2.0
@@ -45,17 +42,13 @@ class HeaderBudget(Gate):
     large_tokens: float = 0.0
     """What the largest run used. Older runs count for less."""
     largest_left: float = 0.0
-    sized_runs: int = 0
-    """Runs that have reported their tokens."""
 
     def on_reading(self, budget: Budget, live: int, now: float) -> None:
         """Take over what the headers of a response state, while `live` slots may not be counted in it yet."""
         requests = budget.requests_remaining, budget.requests_limit, budget.requests_reset_at
         tokens = budget.tokens_remaining, budget.tokens_limit, budget.tokens_reset_at
         self.requests = _read(self.requests, requests, live, now)
-        # Live slots may use more than was counted so far. A bucket makes up for that by its refill, a period does not.
-        live_tokens = live * self.large_tokens if _is_known_period(self.tokens, self.sized_runs) else None
-        self.tokens = _read(self.tokens, tokens, live_tokens, now)
+        self.tokens = _read(self.tokens, tokens, None, now)
         self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
 
     def per_second(self, cause: str) -> float:
@@ -129,7 +122,6 @@ class HeaderBudget(Gate):
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
         self.large_tokens = max(float(tokens), self.large_tokens * LARGE_FADES)
-        self.sized_runs += 1
         return False
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
@@ -174,24 +166,12 @@ class HeaderBudget(Gate):
         return None
 
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
-        """Return the most that the run may use. Without a stated size: that of the largest run, or half the budget.
-
-        What is left of a bucket refills while a large run waits. What is left of a period is lost at its end.
-        """
+        """Return the most that the run may use. Without a stated size: that of the largest run, or half the budget."""
         mean = _need(tokens, scope)
         if tokens is not None:
             return mean
-        large = self.large_tokens * LARGER_STILL
-        if _is_known_period(self.tokens, self.sized_runs):  # runs that are all alike need no margin
-            large = min(large, 2 * self.large_tokens - mean)
-        else:
-            large = max(large, mean * LARGE_RUN)
+        large = max(mean * LARGE_RUN, self.large_tokens * LARGER_STILL)
         return max(mean, min(large, self.largest_left / 2))
-
-
-def _is_known_period(tokens: StatedBudget | None, sized_runs: int) -> bool:
-    """Return whether the tokens come back all at once, and the sizes of runs are known well enough."""
-    return tokens is not None and tokens.is_period and sized_runs >= MANY_RUNS
 
 
 def _need(tokens: int | None, scope: ScopeView) -> float:
@@ -199,9 +179,9 @@ def _need(tokens: int | None, scope: ScopeView) -> float:
 
 
 def _read(
-    before: StatedBudget | None, reading: tuple[int | None, int | None, float | None], live: float | None, now: float
+    before: StatedBudget | None, reading: tuple[int | None, int | None, float | None], live: int | None, now: float
 ) -> StatedBudget | None:
-    """Return the budget after a reading: what is left, of how much, until when. It may lack what `live` slots use."""
+    """Return the budget after a reading: what is left, of how much, until when."""
     left, limit, resets_at = reading
     if left is None or resets_at is None or not now < resets_at <= now + LONGEST_BUDGET_SECONDS:
         return before  # a reset in the year 57000 was meant in milliseconds

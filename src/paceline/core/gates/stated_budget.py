@@ -106,8 +106,8 @@ class StatedBudget(msgspec.Struct):
             self.left, self.seen_at, self.resets_at = self.limit, now, now + max(1.0, self.period)
         return True
 
-    def on_reading(self, left: float, limit: float, resets_at: float, live: float | None, now: float) -> None:
-        """Take over a reading. It may lack what live slots are about to use, `live`: then the own count is better."""
+    def on_reading(self, left: float, limit: float, resets_at: float, live: int | None, now: float) -> None:
+        """Take over a reading. It may lack what `live` slots are about to use: then the own count is better."""
         if now < self.read_reset:
             self._learn_kind(left, limit, resets_at, now)
         else:
