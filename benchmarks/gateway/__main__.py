@@ -4,13 +4,15 @@
     python -m benchmarks.gateway                  without LiteLLM where it is not installed
     python -m benchmarks.gateway --quick          a tenth of it
     python -m benchmarks.gateway --before DIR     also the gateway of another checkout, such as a git worktree
+    python -m benchmarks.gateway --calls          without streams and memory
 
 Upstream, proxies and clients run in separate processes. Rounds are interleaved and the best of each counts, so that
 other load on the machine hits all alike. The table includes processor time per request, the least noisy number.
 """
 
+import argparse
+import os
 import socket
-import sys
 from pathlib import Path
 
 import msgspec
@@ -198,15 +200,26 @@ def upload(contender: Contender, size: int) -> None:
 
 
 def main() -> None:
-    sizes = QUICK if "--quick" in sys.argv[1:] else FULL
-    console = Console(width=130)
-    before = Path(sys.argv[sys.argv.index("--before") + 1]).resolve() if "--before" in sys.argv else None
-    with Field(latency=LATENCY_SECONDS, before=before) as field:
-        show_latency(console, field, sizes)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of it")
+    parser.add_argument("--calls", action="store_true", help="small calls only: no streams, and no memory")
+    parser.add_argument("--rounds", type=int, help="more rounds, less noise")
+    parser.add_argument("--before", type=Path, help="another checkout, whose gateway runs as well")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else FULL
+    if options.rounds is not None:
+        sizes = msgspec.structs.replace(sizes, rounds=options.rounds)
+    console = Console(width=150)
+    before = None if options.before is None else options.before.resolve()
+    console.print(f"load average at the start: {os.getloadavg()[0]:.1f}")
     with Field(before=before) as field:
         show_rates(console, field, sizes)
-        show_streams(console, field, sizes)
-        show_memory(console, field, sizes)
+        if not options.calls:
+            show_streams(console, field, sizes)
+            show_memory(console, field, sizes)
+    with Field(latency=LATENCY_SECONDS, before=before) as field:
+        show_latency(console, field, sizes)
+    console.print(f"load average at the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import uvloop
 
 from paceline import Limiter
 from paceline.clock import SystemClock
+from paceline.engine.garbage import collect_seldom
 from paceline.engine.key_commands import KeyRequest, create_key, scope_of_key
 from paceline.gateway import ClientKeys, Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
@@ -65,6 +66,7 @@ async def serve(base_url: str, token: str, folder: Path) -> None:
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
     await server.startup()
+    collect_seldom()
     settings = Settings(home=folder, store_url="sqlite://")
     keys = [create_key(store, settings, request, now=clock.now()).text for request in (PLAIN, RULED)]
     print(server.servers[0].sockets[0].getsockname()[1], *keys, flush=True)
