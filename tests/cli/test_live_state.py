@@ -115,3 +115,35 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
         }
     ]
     assert stopped["gateway"] == {"in_flight": 0, "waiting": 0, "per_minute": 0, "refused_per_minute": 0}
+
+
+async def test_a_pool_whose_account_cannot_be_reached_says_so(tmp_path: Path, here: dict[str, str]) -> None:
+    go = asyncio.Event()
+    go.set()
+    async with upstream(go) as provider:
+        pool = """
+[accounts.dead]
+provider = "anthropic"
+kind = "metered"
+base_url = "http://127.0.0.1:9"
+[key_pools.team]
+accounts = ["dead", "work"]
+"""
+        daemon = Daemon(tmp_path, settings(provider.url) + pool, "", here)
+        with contextlib.ExitStack() as stack:
+            client = await asyncio.to_thread(stack.enter_context, daemon.up())
+            answer = await asyncio.to_thread(client.post, "/gateway/team/v1/messages", json={"model": "m"})
+            status = await asyncio.to_thread(daemon.give, "status")
+            why = [await asyncio.to_thread(daemon.give, "why", name) for name in ("team", "dead", "work")]
+            asked = await asyncio.to_thread(daemon.give, "why", "team", "--json")
+            overview = (await asyncio.to_thread(client.get, "/v1/overview")).json()
+            await asyncio.to_thread(stack.close)
+
+    assert (answer.status_code, answer.headers["x-paceline-account"]) == (200, "work")
+    (line,) = [each for each in status.stdout.splitlines() if each.startswith("anthropic/dead")]
+    assert " cannot be reached since " in line
+    assert "tried last in the pool team until " in line
+    told = [each.stdout.count(" cannot be reached since ") for each in why]
+    assert told == [1, 1, 0]
+    assert json.loads(asked.stdout)["failures"] == overview["gateway"]["failures"]
+    assert [each["account"] for each in overview["gateway"]["failures"]] == ["dead"]

@@ -23,6 +23,7 @@ from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
 from paceline.store import ClientKey, MemoryStore
 from paceline.testing import VirtualClock
+from paceline.views.gateway_calls import MemberFailure
 
 START = 1_700_000_000.0
 ENVIRON = {"KEY_A": "sk-a", "KEY_B": "sk-b", "KEY_C": "sk-c"}
@@ -82,6 +83,9 @@ class Team:
         async with await connect(self.harness.port) as client:
             client.send(post(body, *headers, path=path))
             return await client.read_message()
+
+    def failures(self) -> list[MemberFailure]:
+        return self.harness.gateway.calls.activity().failures
 
 
 @contextlib.asynccontextmanager
@@ -450,11 +454,43 @@ async def test_an_account_that_could_not_be_reached_is_tried_last_for_a_growing_
         tried: list[bool] = []
         for seconds in (0.0, 4.0, 2.0, 6.0, 6.0):
             await at.clock.advance(seconds)
-            before = at.harness.gateway.key_pools._unreachable.get("key-a")
             assert (await at.call()).status == 200
-            tried.append(at.harness.gateway.key_pools._unreachable.get("key-a") != before)
+            tried.append(at.failures()[0].last_at == at.clock.now())
+        (failure,) = at.failures()
 
     assert tried == [True, False, True, False, True]
+    assert failure == MemberFailure(
+        account="key-a",
+        scope="anthropic/key-a",
+        pools=("team",),
+        kind="unreachable",
+        detail=failure.detail,
+        since=START,
+        last_at=START + 18,
+        calls=3,
+        retry_at=START + 38,
+    )
+    assert failure.detail.startswith("no connection: ")
+
+
+async def test_an_account_that_a_provider_refuses_again_and_again_is_reported_until_it_serves() -> None:
+    async with team() as at:
+        at.provider.answers["sk-a"] = RATE_LIMITED
+        assert (await at.call()).status == 200
+        first = at.failures()
+        await at.clock.advance(60.0)
+        while at.provider.keys.count("sk-a") == 1:
+            assert (await at.call()).status == 200
+        (again,) = at.failures()
+        at.provider.answers.clear()
+        await at.clock.advance(120.0)
+        while at.provider.keys.count("sk-a") == 2:
+            assert (await at.call()).status == 200
+
+        assert at.failures() == []
+    assert first == []
+    assert (again.account, again.kind, again.detail, again.calls) == ("key-a", "refused", "status 429", 2)
+    assert (again.since, again.last_at, again.retry_at) == (START, START + 60, None)
 
 
 async def test_a_client_gets_a_502_if_no_account_can_be_reached() -> None:

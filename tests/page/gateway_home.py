@@ -49,12 +49,12 @@ class GatewayHome:
         key: str = made["key"]
         return key
 
-    async def call(self, key: str, model: str = "m") -> int:
-        """Send one call with a client's key. Returns the status of the answer."""
+    async def call(self, key: str, model: str = "m", address: str = "work-key") -> int:
+        """Send one call with a client's key to an account or a pool. Returns the status of the answer."""
         async with httpx.AsyncClient(
             base_url=self._client.base_url, headers={"x-api-key": key}, trust_env=False
         ) as http:
-            answer = await http.post("/gateway/work-key/v1/messages", json={"model": model}, timeout=60)
+            answer = await http.post(f"/gateway/{address}/v1/messages", json={"model": model}, timeout=60)
         return answer.status_code
 
 

@@ -152,3 +152,35 @@ async def test_a_refusal_of_a_call_is_on_the_timeline_whose_legend_has_nothing_e
         )
         await expect(page.locator("#timeline .legend li")).to_have_text(["429 or overload"])
         await page.close()
+
+
+POOLS = """
+[accounts.dead]
+provider = "anthropic"
+kind = "metered"
+base_url = "http://127.0.0.1:9"
+[key_pools.team]
+accounts = ["dead", "work-key"]
+[key_pools.lonely]
+accounts = ["dead"]
+"""
+
+
+async def test_an_account_of_a_pool_that_cannot_be_reached_is_shown_with_what_is_tried_next(
+    page: Page, tmp_path: Path
+) -> None:
+    async with gateway_home(tmp_path, POOLS) as home:
+        assert await home.call(await home.make_key("team-a"), address="team") == 200
+        await page.goto(home.page)
+        line = page.locator("#capacity [data-scope='anthropic/dead'] .banner.failing")
+        need = page.locator("[data-need='idle_pool']")
+
+        await expect(line).to_have_text(
+            re.compile(
+                r"^cannot be reached since \S+: no connection: .*, 1 call; (tried last in the pools |the next call)"
+            )
+        )
+        await expect(page.locator("#capacity [data-scope='anthropic/work-key'] .banner.failing")).to_be_hidden()
+        await expect(need).to_contain_text("no account of the pool lonely can serve dead: no connection: ")
+        await expect(need).to_contain_text(re.compile(r"since \S+, tried (again at \S+|next)"))
+        await page.close()

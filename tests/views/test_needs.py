@@ -1,19 +1,25 @@
 """What waits for a person: each thing once, with the action that settles it."""
 
+from collections.abc import Mapping
+
 import msgspec
 from tests.views.fleets import NOW, Fleet
 
-from paceline.core.signals import BillingStop, RateLimited
+from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.core.values.tickets import Ticket
+from paceline.settings import AccountSettings, KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
+from paceline.views.accounts import account_view
 from paceline.views.capacity import capacity_rows
+from paceline.views.gateway_calls import MemberFailure
 from paceline.views.keys import KeyView
-from paceline.views.needs import Need, by_reason, needs
+from paceline.views.needs import Need, NeedSources, by_reason, needs
 
 
 def read_needs(fleet: Fleet) -> list[Need]:
     state = fleet.read()
-    return needs(capacity_rows(state), fleet.store.stopped_units(limit=100), state.campaigns, [])
+    stopped = fleet.store.stopped_units(limit=100)
+    return needs(NeedSources(rows=capacity_rows(state), stopped=stopped, campaigns=state.campaigns))
 
 
 def test_a_calm_fleet_needs_nobody() -> None:
@@ -75,7 +81,7 @@ def test_a_key_whose_budget_is_reached_says_until_when_its_calls_are_refused() -
         msgspec.structs.replace(rules, spent=5.25, is_reached=True, resumes_at=NOW + 60),
     ]
 
-    assert needs([], [], [], [], [], keys) == [
+    assert needs(NeedSources(keys=keys)) == [
         Need(
             kind="reached_budget",
             title="the budget of the key trial is reached",
@@ -85,6 +91,76 @@ def test_a_key_whose_budget_is_reached_says_until_when_its_calls_are_refused() -
             until=NOW + 60,
         )
     ]
+
+
+TEAM = KeyPoolSettings(name="team", accounts=("key-a", "key-b"))
+FAILURE = MemberFailure(
+    account="key-a", scope="anthropic/key-a", pools=("team",), kind="unreachable", detail="no connection",
+    since=NOW - 150, last_at=NOW - 10, calls=7, retry_at=NOW + 150,
+)  # fmt: skip
+
+
+def pool_needs(fleet: Fleet, *failures: MemberFailure, environ: Mapping[str, str]) -> list[Need]:
+    state = fleet.read()
+    accounts = [
+        account_view(AccountSettings(name=name, provider="anthropic", kind="metered", key_env=name), environ, None)
+        for name in TEAM.accounts
+    ]
+    found = needs(NeedSources(rows=capacity_rows(state), accounts=accounts, pools=[TEAM], failures=failures))
+    return [each for each in found if each.kind not in ("held_scope", "missing_key")]
+
+
+KEYS = {"key-a": "1", "key-b": "2"}
+
+
+def test_an_account_of_a_pool_that_fails_for_minutes_needs_a_person() -> None:
+    fleet = Fleet(accounts=["key-a", "key-b"])
+    brief = msgspec.structs.replace(FAILURE, since=NOW - 100)
+
+    assert pool_needs(fleet, brief, environ=KEYS) == []
+    assert pool_needs(fleet, FAILURE, environ=KEYS) == [
+        Need(
+            kind="failing_account",
+            title="key-a of the pool team cannot be reached",
+            detail="7 calls went to another account (no connection)",
+            action="none",
+            target="key-a",
+            since=NOW - 150,
+            tried_at=NOW + 150,
+        )
+    ]
+
+
+def test_a_refused_account_whose_hold_or_spent_quota_is_shown_is_not_reported_twice() -> None:
+    refused = msgspec.structs.replace(FAILURE, kind="refused", detail="status 429", retry_at=None)
+    held, spent = Fleet(accounts=["key-a"]), Fleet(accounts=["key-a"])
+    held.governor.report("anthropic/key-a", BillingStop(detail="the card was declined"), now=NOW)
+    spent.governor.report("anthropic/key-a", QuotaClosed(resets_at=NOW + 600, window="5h"), now=NOW)
+
+    (need,) = pool_needs(Fleet(accounts=["key-a"]), refused, environ=KEYS)
+
+    assert (need.kind, need.title) == ("failing_account", "key-a of the pool team refuses its calls")
+    assert [pool_needs(each, refused, environ=KEYS) for each in (held, spent)] == [[], []]
+
+
+def test_a_pool_without_an_account_that_can_serve_is_reported_at_once() -> None:
+    fleet = Fleet(accounts=["key-a", "key-b"])
+    brief = msgspec.structs.replace(FAILURE, since=NOW - 5)
+    fleet.governor.report("anthropic/key-b", BillingStop(detail="the card was declined"), now=NOW)
+    expected = Need(
+        kind="idle_pool",
+        title="no account of the pool team can serve",
+        detail="key-a: no connection; key-b: held: the card was declined",
+        action="none",
+        target="team",
+        since=NOW - 5,
+        tried_at=NOW + 150,
+    )
+
+    assert pool_needs(fleet, brief, environ=KEYS) == [expected]
+    assert pool_needs(fleet, FAILURE, environ=KEYS) == [msgspec.structs.replace(expected, since=NOW - 150)]
+    (unset,) = pool_needs(fleet, environ={"key-b": "2"})
+    assert unset.detail == "key-a: key-a is not set; key-b: held: the card was declined"
 
 
 def test_reasons_that_differ_only_in_numbers_are_one() -> None:

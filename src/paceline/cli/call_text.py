@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 from paceline.cli.time_text import moment
 from paceline.cli.work_text import cost_text, dollars
 from paceline.core.values.tokens import Tokens
-from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, SpendSum
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, MemberFailure, SpendSum
 from paceline.views.keys import KeyView
 
 _THOUSAND, _MILLION = 1_000, 1_000_000
@@ -54,6 +54,19 @@ def spend_text(spent: SpendSum) -> str:
     if spent.unpriced and not is_known:
         return "not known"
     return f"{cost_text(spent.cost, is_used=is_known)}{' or more' if spent.unpriced else ''}"
+
+
+def failure_text(failure: MemberFailure, now: float, zone: ZoneInfo) -> str:
+    """Return that an account of a pool fails: since when, why, and when it is tried again."""
+    what = "cannot be reached" if failure.kind == "unreachable" else "refuses calls"
+    calls = "1 call" if failure.calls == 1 else f"{failure.calls} calls"
+    since = f"{what} since {moment(failure.since, now, zone)}: {failure.detail}, {calls}"
+    pools = f"{'pool' if len(failure.pools) == 1 else 'pools'} {', '.join(failure.pools)}"
+    if failure.retry_at is None:
+        return f"{since}; the {pools} used other accounts for them"
+    if failure.retry_at <= now:
+        return f"{since}; the next call of the {pools} may try it"
+    return f"{since}; tried last in the {pools} until {moment(failure.retry_at, now, zone)}"
 
 
 def budget_text(key: KeyView, now: float, zone: ZoneInfo) -> str:

@@ -17,7 +17,7 @@ from paceline.client.daemon_calls import LOOPBACK, URL_FILE, trusted_authorities
 from paceline.core import ScopeStatus
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
-from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend, MemberFailure
 from paceline.views.keys import KeyList, key_list
 
 ANSWER_SECONDS = 2.0
@@ -41,6 +41,11 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self) -> GatewayCounts | None:
         """How many calls the gateway has."""
         return None if self.gateway is None else self.gateway.counts
+
+    @property
+    def failures(self) -> Sequence[MemberFailure]:
+        """The accounts of pools that fail."""
+        return () if self.gateway is None else self.gateway.failures
 
 
 class DaemonAnswer(msgspec.Struct, frozen=True):

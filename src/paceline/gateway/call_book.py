@@ -21,7 +21,7 @@ from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
 from paceline.protocols import tokens_by_bytes, tokens_used
 from paceline.store import Cost, SpendRow
-from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewayRequest, GatewayRequests
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewayRequest, GatewayRequests, MemberFailure
 
 log = logging.getLogger("paceline.gateway")
 
@@ -43,6 +43,8 @@ class CallBook:
         self.metrics = metrics
         self.why: Why = _unknown
         """Returns why a ticket waits."""
+        self.failures: Callable[[], list[MemberFailure]] = list
+        """Returns the accounts of pools that fail."""
         self.model_names = ModelNames()
         self._clock = clock
         self._speeds: dict[str, float] = {}
@@ -145,6 +147,7 @@ class CallBook:
             per_minute=counts.per_minute,
             refused_per_minute=counts.refused_per_minute,
             waiting_by_scope=dict(Counter(each.scope for each in self.log.live() if each.ticket is not None)),
+            failures=self.failures(),
             requests_today=today.requests,
             tokens_today=today.tokens,
             cost_today=Cost(billed=today.billed or None, imputed=today.imputed or None),

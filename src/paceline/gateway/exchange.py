@@ -303,11 +303,11 @@ class Exchange:
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
             raise
-        if self._pool is not None:
-            gateway.key_pools.note_reached(request.route.account.name)
         signals = gateway.reporter.report_end(request, slot, call)
         assert call.head is not None
         status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
+        if self._pool is not None:
+            gateway.key_pools.note_answer(request, status, signals, now)
         if status < FIRST_ERROR:
             gateway.model_names.note_served(request.route.account.provider, request.route.account.name, record.model)
         elif status in HELD_BACK_STATUSES:

@@ -4,7 +4,6 @@ Here: the choice, from the load of each account and from the Governor's answers,
 sockets, waiting, and what a refusal means to an account (`paceline.core`).
 """
 
-import logging
 import math
 import re
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from paceline.errors import CapacityError
 from paceline.gateway.client_keys import REVOKED, check_model
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.key_rules import IsPriced, check_price
+from paceline.gateway.member_failures import Failing, MemberFailures
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
 from paceline.gateway.upstream_pool import UpstreamError
@@ -30,8 +30,7 @@ from paceline.limiter.slot import AdmissionRequest, SlotContext
 from paceline.protocols import scope_of
 from paceline.settings import AccountSettings, FallbackRoute, KeyPoolSettings
 from paceline.store import ClientKey
-
-log = logging.getLogger("paceline.gateway")
+from paceline.views.gateway_calls import MemberFailure
 
 MOST_SESSIONS = 10_000
 """Sessions whose account is remembered, the last used ones. Clients choose the names, so the number needs a bound."""
@@ -43,8 +42,6 @@ LOOK_AGAIN_SECONDS = 1.0
 """How long a request waits for one account before it checks the others again."""
 LOOK_AGAIN_SECONDS_EACH = 0.005
 """Added for each request that waits: a look costs a fraction of a millisecond, and thousands can wait."""
-FIRST_OUTAGE_SECONDS, LONGEST_OUTAGE_SECONDS = 5.0, 300.0
-"""How long an account that could not be reached is tried last, doubling. As the Governor waits after an outage."""
 _NEXT_KEY_STATUSES = frozenset({401, 429, 529})
 _ABOUT_THE_KEY = (AuthFailed, BillingStop, QuotaClosed, RateLimited, PlatformLimit)
 _CLOSED = frozenset({"paused", "window_closed", "reserve", "unreachable", "held"})
@@ -111,16 +108,6 @@ class _Candidate(msgspec.Struct):
     deferred: Deferred
 
 
-class _Outage(msgspec.Struct, frozen=True):
-    """An account whose upstream could not be reached: it is tried last until then, and again after longer waits."""
-
-    until: float
-    seconds: float
-
-
-_REACHABLE = _Outage(until=-math.inf, seconds=0.0)
-
-
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
@@ -132,7 +119,7 @@ class KeyPools:
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._unreachable: dict[str, _Outage] = {}
+        self._failures = MemberFailures()
 
     @property
     def sessions(self) -> int:
@@ -185,7 +172,7 @@ class KeyPools:
         if kept is not None and request.choice is None:
             by_load.sort(key=lambda each: each.name != kept)
         now = limiter.clock.now()
-        by_load.sort(key=lambda each: self._is_out(each.name, now))
+        by_load.sort(key=lambda each: self._failures.is_tried_last(each.name, now))
         for account in by_load:
             try:
                 upstream = request.authorized(account.name) or self._access.authorize(request.head, account.name)
@@ -252,21 +239,35 @@ class KeyPools:
         name = sent.route.account.name
         if not error.is_unsent or sent.has_own_key or name in request.refused_by:
             return False
-        known = self._unreachable.get(name, _REACHABLE)
-        if known.until <= now:  # calls that failed together are one outage
-            seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * known.seconds), LONGEST_OUTAGE_SECONDS)
-            self._unreachable[name] = _Outage(now + seconds, seconds)
-            log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, error, seconds)
+        self._failures.note_unreachable(name, str(error), now)
         request.refused_by.add(name)
         request.failure = error
         return True
 
-    def _is_out(self, name: str, now: float) -> bool:
-        return bool(self._unreachable) and now < self._unreachable.get(name, _REACHABLE).until
+    def note_answer(self, sent: UpstreamRequest, status: int, signals: Sequence[Signal], now: float) -> None:
+        """Note that the account of the request has answered, be it that its key cannot be used."""
+        if sent.has_own_key or not goes_to_next_key(status, signals):
+            self._failures.note_served(sent.route.account.name)
+        else:
+            self._failures.note_refused(sent.route.account.name, status, now)
 
-    def note_reached(self, name: str) -> None:
-        """Forget that the upstream of the account could not be reached."""
-        self._unreachable.pop(name, None)
+    def failures(self) -> list[MemberFailure]:
+        """Return the accounts of pools that have failed since they last served, those that fail longest first."""
+        failing = self._failures.failing.items()
+        return [self._failure(name, each) for name, each in failing if each.is_worth_showing]
+
+    def _failure(self, name: str, failing: Failing) -> MemberFailure:
+        return MemberFailure(
+            account=name,
+            scope=self._access.account(name).scope,
+            pools=self._access.pools_of(name),
+            kind=failing.kind,
+            detail=failing.detail,
+            since=failing.since,
+            last_at=failing.last_at,
+            calls=failing.calls,
+            retry_at=failing.tried_last_until or None,
+        )
 
     def uncounted(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
         """Return a request without a slot as it is sent: to the first account in the pool's order that is open.
@@ -275,7 +276,7 @@ class KeyPools:
         """
         assert request.route.pool is not None
         now = limiter.clock.now()
-        for name in sorted(request.route.pool.accounts, key=lambda each: self._is_out(each, now)):
+        for name in sorted(request.route.pool.accounts, key=lambda each: self._failures.is_tried_last(each, now)):
             status = limiter.scope_status(self._access.account(name).scope)
             if self._access.has_key(name) and (status is None or not is_shut(status)):
                 return self._access.authorize(head, name)

@@ -126,6 +126,10 @@ class RequestAccess:
         """Return an account that a pool names."""
         return self._routes.account(name)
 
+    def pools_of(self, account: str) -> tuple[str, ...]:
+        """Return the pools that the account is in, also as a fallback."""
+        return tuple(pool.name for pool in self._routes.pools.values() if account in pool.all_accounts)
+
     def has_key(self, name: str) -> bool:
         """Return whether the account's key is there, or it needs none."""
         variable = self.account(name).key_env

@@ -84,6 +84,7 @@ class Gateway:
         self.calls.why = self._why
         self.model_names = self.calls.model_names
         self.key_pools = KeyPools(access, self.model_names, self.calls.spend.is_priced)
+        self.calls.failures = self.key_pools.failures
         self.budgets = KeyBudgets(self.calls.spend, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""

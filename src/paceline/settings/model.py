@@ -96,6 +96,11 @@ class KeyPoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[str, ...]
     fallback: tuple[FallbackRoute, ...] = ()
 
+    @property
+    def all_accounts(self) -> tuple[str, ...]:
+        """The accounts of the pool and of its fallback routes."""
+        return (*self.accounts, *(route.account for route in self.fallback))
+
 
 class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     """The [engine] table."""

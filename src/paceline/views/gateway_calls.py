@@ -67,10 +67,29 @@ class GatewayCounts(msgspec.Struct, frozen=True, kw_only=True):
     refused_per_minute: int = 0
 
 
+class MemberFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """An account of a pool that has failed since it last served a call: its upstream, or the provider, refused.
+
+    `calls` is how many have failed since then, `last_at` the last one. An account that is `unreachable` is tried last
+    until `retry_at`; a `refused` one is used as its scope allows.
+    """
+
+    account: str
+    scope: str
+    pools: tuple[str, ...]
+    kind: Literal["unreachable", "refused"]
+    detail: str
+    since: float
+    last_at: float
+    calls: int
+    retry_at: float | None
+
+
 class GatewayActivity(GatewayCounts, frozen=True, kw_only=True):
-    """The counts, the scopes that calls wait for, and what all calls of this day (UTC) have used."""
+    """The counts, the scopes that calls wait for, failing accounts of pools, and what this day (UTC) has used."""
 
     waiting_by_scope: dict[str, int] = {}
+    failures: list[MemberFailure] = []
     requests_today: int = 0
     tokens_today: Tokens = Tokens()
     cost_today: Cost = Cost()

@@ -39,8 +39,9 @@ export function makeCapacity(root, { refetch }) {
 
   function update(overview) {
     last = overview;
-    const { capacity } = overview;
-    const scopes = inTreeOrder(capacity.filter(hasRow));
+    const { capacity, gateway } = overview;
+    const failures = new Map((gateway?.failures ?? []).map((each) => [each.scope, each]));
+    const scopes = inTreeOrder(capacity.filter(hasRow)).map((each) => ({ ...each, failure: failures.get(each.scope) }));
     show(empty, scopes.length === 0);
     show(heading, scopes.length > 0);
     const held = scopes.filter((each) => each.held).length;
@@ -161,6 +162,7 @@ function scopeRow({ scope, kind }, refetch) {
     () => restoreScope("is no longer paused or paced"),
   );
   const pause = el("div", { class: "banner paused" }, icon("paused"), el("span"), resume);
+  const failing = el("div", { class: "banner failing" }, icon("warning"), el("span"));
   const rates = el("p", { class: "line rates" });
   const restoreProps = { class: "button small", icon: "retry", "aria-label": `Restore ${scope}` };
   const restore = actionButton(restoreProps, "Restore", () => restoreScope("has its configured limit again"));
@@ -185,6 +187,7 @@ function scopeRow({ scope, kind }, refetch) {
       ),
     ),
     held,
+    failing,
     reduced,
     pause,
     rates,
@@ -240,6 +243,7 @@ function scopeRow({ scope, kind }, refetch) {
     show(reduced, learnt !== "" && !status.held);
     setText(held.children[1], `held: ${status.held ?? ""}`);
     show(held, Boolean(status.held));
+    show(failing, Boolean(status.failure));
     syncChildren(
       windows,
       byLength(status.windows),
@@ -251,6 +255,7 @@ function scopeRow({ scope, kind }, refetch) {
 
   function tick() {
     if (!last) return;
+    if (last.failure) setText(failing.children[1], failureText(last.failure));
     const until = last.paused_until;
     const isPaused = until !== null && until > now();
     const pace = last.pace;
@@ -272,6 +277,16 @@ function scopeRow({ scope, kind }, refetch) {
   }
 
   return { node, update, tick };
+}
+
+/** Describe an account of a pool whose calls fail: since when, why, and when it is tried again. */
+function failureText({ kind, detail, since, calls, pools, retry_at: retryAt }) {
+  const what = kind === "unreachable" ? "cannot be reached" : "refuses calls";
+  const text = `${what} since ${clockTime(since)}: ${detail}, ${plural(calls, "call")}`;
+  const where = `${pools.length === 1 ? "pool" : "pools"} ${pools.join(", ")}`;
+  if (retryAt === null) return `${text}; the ${where} used other accounts for them`;
+  const isLater = retryAt > now();
+  return isLater ? `${text}; tried last in the ${where} for ${countdown(retryAt - now())}` : `${text}; the next call may try it`;
 }
 
 /** Describe a rate: what is used of it, in which time, and where it comes from. */

@@ -1,7 +1,7 @@
 // What needs a person: held accounts, stopped units by reason, learnt limits. Each has the one button that settles it.
 
 import { actionButton, el, icon, setAttribute, setText, show, syncChildren } from "./dom.js";
-import { clockTime, count, plural } from "./format.js";
+import { clockTime, count, now, plural } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { send } from "./requests.js";
 
@@ -10,6 +10,8 @@ const ICONS = {
   held_scope: "held",
   refused_login: "held",
   missing_key: "warning",
+  idle_pool: "held",
+  failing_account: "warning",
   reached_budget: "warning",
   stopped_units: "quarantined",
   paused_campaign: "paused",
@@ -84,11 +86,19 @@ function needRow(first, { refetch, showUnits }) {
     update(latest) {
       need = latest;
       setText(title, need.title);
-      const words = need.until === null ? need.detail : `${need.detail} until ${clockTime(need.until)}`;
+      const words = wordsOf(need);
       setText(detail, words);
       setAttribute(detail, "title", words);
     },
   };
+}
+
+function wordsOf({ detail, since, until, tried_at: triedAt }) {
+  const parts = [detail];
+  if (since !== null) parts.push(`since ${clockTime(since)}`);
+  if (until !== null) parts.push(`until ${clockTime(until)}`);
+  if (triedAt !== null) parts.push(triedAt > now() ? `, tried again at ${clockTime(triedAt)}` : ", tried next");
+  return parts.join(" ").replaceAll(" ,", ",");
 }
 
 const ACTIONS = {

@@ -19,7 +19,7 @@ from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.hosts import host_rows
 from paceline.views.keys import key_list
-from paceline.views.needs import MOST_REASONS, needs
+from paceline.views.needs import MOST_REASONS, NeedSources, needs
 from paceline.views.quota import scope_windows
 from paceline.views.status import Status, read_status
 from paceline.views.why import wait_rows
@@ -41,18 +41,30 @@ def get_overview(context: Context) -> Overview:
     rows = capacity_rows(fleet, context.backlog())
     hosts = host_rows(context.host_states())
     stopped = fleet.store.stopped_units(limit=MOST_REASONS)
+    activity = context.calls.activity() if context.leads else None
     keys = key_list(fleet.store.client_keys(), fleet.store.spend, context.calls.unsaved(), fleet.now).keys
     return Overview(
         at=fleet.now,
         last_event_id=context.throughput.last_event_id,
         status=read_status(fleet, context.process, context.throughput, context.call_counts),
         campaigns=campaign_views(fleet, context.throughput),
-        needs=needs(rows, stopped, fleet.campaigns, hosts, _accounts(context), keys),
+        needs=needs(
+            NeedSources(
+                rows=rows,
+                stopped=stopped,
+                campaigns=fleet.campaigns,
+                hosts=hosts,
+                accounts=_accounts(context),
+                keys=keys,
+                pools=context.settings.key_pools.values(),
+                failures=[] if activity is None else activity.failures,
+            )
+        ),
         capacity=rows,
         sessions=context.sessions(),
         hosts=hosts,
         waits=wait_rows(context.engine.wait_reasons(), fleet.campaigns),
-        gateway=context.calls.activity() if context.leads else None,
+        gateway=activity,
     )
 
 

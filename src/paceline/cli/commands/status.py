@@ -1,12 +1,13 @@
 """`status`: the engine, the pool and every scope that needs attention, as they are now."""
 
 import time
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET
 from rich.text import Text
 
-from paceline.cli.call_text import budget_text, call_counts_text
+from paceline.cli.call_text import budget_text, call_counts_text, failure_text
 from paceline.cli.limit_text import condition_text, limit_text
 from paceline.cli.live_state import read_keys, read_live
 from paceline.cli.options import AsJson
@@ -15,7 +16,7 @@ from paceline.cli.time_text import moment
 from paceline.cli.wiring import Home, open_home
 from paceline.views.capacity import capacity_rows
 from paceline.views.fleet import FleetState
-from paceline.views.gateway_calls import GatewayCounts
+from paceline.views.gateway_calls import GatewayCounts, MemberFailure
 from paceline.views.status import StatusSummary, read_status_summary
 
 
@@ -28,10 +29,10 @@ def command(as_json: AsJson = False) -> None:
         if as_json:
             print_value(status)
             return
-        _print_status(status, fleet, home)
+        _print_status(status, fleet, home, live.failures)
 
 
-def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
+def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures: Sequence[MemberFailure]) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
     if engine.since is not None:
         where = f"process {engine.pid}" if engine.host is UNSET else f"process {engine.pid} on {engine.host}"
@@ -44,6 +45,8 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home) -> None:
     _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
         _print_fact("gateway", call_counts_text(status.gateway))
+    for failure in failures:
+        _print_fact(failure.scope, failure_text(failure, now, home.zone))
     for key in read_keys(home, now).keys:
         if key.is_reached:
             _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")

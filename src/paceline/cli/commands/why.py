@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 from rich.text import Text
 
-from paceline.cli.call_text import tokens_text
+from paceline.cli.call_text import failure_text, tokens_text
 from paceline.cli.limit_text import condition_text, learnt_text
 from paceline.cli.live_state import asking, read_live
 from paceline.cli.options import AsJson, UnitName
@@ -20,7 +20,7 @@ from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.key_commands import scope_of_key
 from paceline.errors import UnknownName
 from paceline.views.capacity import ScopeCapacity, capacity_rows
-from paceline.views.gateway_calls import GatewayRequest
+from paceline.views.gateway_calls import GatewayRequest, MemberFailure
 from paceline.views.why import Why
 
 CALL_MARK = "req-"
@@ -41,12 +41,9 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
         try:
             found = find_unit(home.store, unit)
         except UnknownName:
-            if not (rows := _rows_of(home, unit)):
+            if (capacity := _capacity_of(home, unit)) is None:
                 raise
-            if as_json:
-                print_value({"scopes": rows})
-            else:
-                _print_rows(rows)
+            print_value(capacity) if as_json else _print_capacity(capacity, home)
             return
         first, *others = home.explain_unit(found, find_campaign(home.store, found.campaign))
         if as_json:
@@ -70,24 +67,36 @@ def _find_call(home: Home, name: str) -> GatewayRequest:
     return found
 
 
-def _rows_of(home: Home, name: str) -> list[ScopeCapacity]:
-    """Return the scopes that the name of an account, a pool or a key stands for; none if it is no such name."""
+class _Capacity(msgspec.Struct, frozen=True):
+    """The scopes of an account, a pool or a key, and its accounts that fail calls of pools."""
+
+    scopes: Sequence[ScopeCapacity]
+    failures: Sequence[MemberFailure]
+
+
+def _capacity_of(home: Home, name: str) -> _Capacity | None:
+    """Return what the name of an account, a pool or a key stands for; None if it is no such name."""
     settings = home.settings
     pool = settings.key_pools.get(name)
-    accounts = {name, *(() if pool is None else pool.accounts)}
+    accounts = {name, *(() if pool is None else pool.all_accounts)}
     meant = {each.scope for each in settings.accounts.values() if {each.name, each.scope} & accounts}
     meant |= {scope_of_key(name), name}
     live = read_live(home)
     rows = capacity_rows(home.read_fleet(time.time(), scopes=live.scopes))
     of_models = tuple(f"{scope}/" for scope in meant)
-    return [row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))]
+    found = [
+        row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))
+    ]
+    return _Capacity(found, [each for each in live.failures if each.scope in meant]) if found else None
 
 
-def _print_rows(rows: Sequence[ScopeCapacity]) -> None:
+def _print_capacity(capacity: _Capacity, home: Home) -> None:
     now = time.time()
-    for row in rows:
+    failures = {each.scope: failure_text(each, now, home.zone) for each in capacity.failures}
+    for row in capacity.scopes:
         of = "" if row.limit is None else f" of {row.limit}"
-        state = condition_text(row, now) or ("open" if row.kind != "key" else "no calls wait for its limits")
+        is_open = "no calls wait for its limits" if row.kind == "key" else "open"
+        state = "; ".join(filter(None, (failures.get(row.scope), condition_text(row, now)))) or is_open
         out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
         out().print(Text.assemble(("  now    ", "dim"), f"{row.in_flight}{of} in flight, {row.queued} waiting"))
 
