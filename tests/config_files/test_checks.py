@@ -1,8 +1,10 @@
-"""Sizes on disk and durations without an end, as people write them."""
+"""Sizes on disk, durations without an end and days, as people write them."""
+
+import tomllib
 
 import pytest
 
-from paceline.config_files.checks import disk_size, span_or_none
+from paceline.config_files.checks import day, disk_size, span_or_none
 from paceline.errors import InvalidInput
 
 
@@ -32,3 +34,14 @@ def test_a_retention_is_a_duration_or_none() -> None:
     assert (span_or_none("14d"), span_or_none("none"), span_or_none(60)) == (14 * 86400.0, None, 60.0)
     with pytest.raises(InvalidInput, match='or "none" to keep it forever'):
         span_or_none("0s")
+
+
+@pytest.mark.parametrize("written", ["2027-03-01", '"2027-03-01"', "2027-03-01T00:00:00Z", "2027-03-01T01:00:00+01:00"])
+def test_a_day_begins_in_utc_and_a_time_has_its_zone(written: str) -> None:
+    assert day(tomllib.loads(f"at = {written}")["at"]) == 1_803_859_200.0
+
+
+@pytest.mark.parametrize("wrong", ["2027-03-01T08:00:00", '"soon"', '"2027-02-30"', "20270301", "08:00:00", "true"])
+def test_what_is_no_day_is_refused(wrong: str) -> None:
+    with pytest.raises(InvalidInput, match="must be a day, such as 2027-03-01, or a time with its zone"):
+        day(tomllib.loads(f"at = {wrong}")["at"])

@@ -46,6 +46,17 @@ async def test_stopped_units_are_grouped_by_reason_and_tried_again_together(
     await expect(page).to_have_title(re.compile(r"^0 running"))
 
 
+async def test_a_login_that_has_ended_is_named_with_what_to_do(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(f"{ACCOUNT}expires = 2020-03-01\n")
+    await page.goto(page_address(daemon))
+
+    await expect(page.locator("[data-need='expiring_login']")).to_have_text(
+        re.compile(
+            "^the login of max-1 has expired get a new login, then change accounts.max-1.expires since ",
+        )
+    )
+
+
 async def test_a_held_account_is_restored_where_it_is_reported(make_daemon: MakeDaemon, page: Page) -> None:
     daemon = await make_daemon(ACCOUNT)
     await page.goto(page_address(daemon))

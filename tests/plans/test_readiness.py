@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from paceline.plans.readiness import campaign_advice, login_advice
@@ -123,16 +125,20 @@ def test_damaged_files_of_a_cli_never_raise(content: str, configured: Settings, 
     assert login_advice(configured.accounts["max-1"], {"HOME": str(tmp_path)}, NOW) == []
 
 
+LOG_IN = "log in again with `claude /login`: the CLI cannot renew this login"
+
+
 @pytest.mark.parametrize(
     ("left", "renewal", "said"),
     [
-        (7200.0, None, "the login of max-1 expires in 2 h, and its CLI cannot renew it; log in again: claude /login"),
-        (-1.0, None, "the login of max-1 has expired, and its CLI cannot renew it; log in again: claude /login"),
+        (7200.0, None, f"the login of max-1 expires in 2 h; {LOG_IN}"),
+        (6.9 * 86400, None, f"the login of max-1 expires in 7 days; {LOG_IN}"),
+        (-1.0, None, f"the login of max-1 has expired; {LOG_IN}"),
         (7200.0, "refresh", None),
-        (90_000.0, None, None),
+        (7.1 * 86400, None, None),
     ],
 )
-def test_a_login_that_ends_in_the_night_is_named(
+def test_a_login_that_ends_within_a_week_is_named(
     left: float, renewal: str | None, said: str | None, configured: Settings, tmp_path: Path
 ) -> None:
     login = {"expiresAt": (NOW + left) * 1000, "refreshToken": renewal}
@@ -141,3 +147,22 @@ def test_a_login_that_ends_in_the_night_is_named(
     found = login_advice(configured.accounts["max-1"], {"HOME": str(tmp_path)}, NOW)
 
     assert [str(each) for each in found] == ([] if said is None else [said])
+
+
+@pytest.mark.parametrize(
+    ("kind", "left", "said"),
+    [
+        ("subscription", 3 * 86400.0, "the login of max-1 expires in 3 days; get a new login, then change {}"),
+        ("metered", -60.0, "the key of max-1 has expired; get a new key, then change {}"),
+        ("metered", 8 * 86400.0, None),
+    ],
+)
+def test_the_end_that_a_setting_names_wins(
+    kind: Literal["subscription", "metered"], left: float, said: str | None, configured: Settings, tmp_path: Path
+) -> None:
+    write(tmp_path / "max" / ".credentials.json", {"claudeAiOauth": {"expiresAt": NOW * 1000}})
+    account = msgspec.structs.replace(configured.accounts["max-1"], kind=kind, expires=NOW + left)
+
+    found = login_advice(account, {"HOME": str(tmp_path)}, NOW)
+
+    assert [str(each) for each in found] == ([] if said is None else [said.format("accounts.max-1.expires")])

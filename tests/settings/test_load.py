@@ -215,9 +215,9 @@ def test_without_accounts_every_agent_has_its_default_login(load: Load) -> None:
 
 @pytest.mark.parametrize("name", ["default", '"anthropic/default"'])
 def test_the_default_login_can_be_configured(name: str, load: Load) -> None:
-    found = load(f"[accounts.{name}]\nreserve = 0.2")
+    found = load(f"[accounts.{name}]\nreserve = 0.2\nexpires = 1970-01-02")
 
-    account = AccountSettings(name="default", provider="anthropic", kind="subscription", reserve=0.2)
+    account = AccountSettings(name="default", provider="anthropic", kind="subscription", reserve=0.2, expires=86400.0)
     assert found.accounts == {"anthropic/default": account}
     assert found.login("claude") == account
     assert governor_settings(found).reserves == {"anthropic/default": 0.2}
@@ -314,6 +314,7 @@ MISTAKES = {
     '[accounts."a/b"]\nprovider = "a"\nkind = "metered"': "paceline.toml:1: 'a/b' cannot name an account",
     '[accounts."a/default"]\nprovider = "b"': "paceline.toml:1: 'a/default' cannot name an account: remove the slash",
     '[accounts.default]\n[accounts."anthropic/default"]': 'paceline.toml:2: account "anthropic/default" is the same as',
+    METERED + 'expires = "soon"': 'paceline.toml:4: accounts.x.expires = "soon": must be a day, such as 2027-03-01',
     METERED + "reserve = 1": "paceline.toml:4: accounts.x.reserve = 1: must be a share",
     METERED + "env = { A = 1 }": "paceline.toml:4: accounts.x.env = {...}: A must be text",
     PAID + 'env = { CLAUDE_CODE_USE_BEDROCK = "1" }': "paceline.toml:4: accounts.x.env sets CLAUDE_CODE_USE_BEDROCK",

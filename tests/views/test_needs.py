@@ -9,7 +9,7 @@ from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.core.values.tickets import Ticket
 from paceline.settings import AccountSettings, KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
-from paceline.views.accounts import account_view
+from paceline.views.accounts import AccountView, account_view
 from paceline.views.capacity import capacity_rows
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.keys import KeyView
@@ -19,7 +19,7 @@ from paceline.views.needs import Need, NeedSources, by_reason, needs
 def read_needs(fleet: Fleet) -> list[Need]:
     state = fleet.read()
     stopped = fleet.store.stopped_units(limit=100)
-    return needs(NeedSources(rows=capacity_rows(state), stopped=stopped, campaigns=state.campaigns))
+    return needs(NeedSources(now=NOW, rows=capacity_rows(state), stopped=stopped, campaigns=state.campaigns))
 
 
 def test_a_calm_fleet_needs_nobody() -> None:
@@ -81,7 +81,7 @@ def test_a_key_whose_budget_is_reached_says_until_when_its_calls_are_refused() -
         msgspec.structs.replace(rules, spent=5.25, is_reached=True, resumes_at=NOW + 60),
     ]
 
-    assert needs(NeedSources(keys=keys)) == [
+    assert needs(NeedSources(now=NOW, keys=keys)) == [
         Need(
             kind="reached_budget",
             title="the budget of the key trial is reached",
@@ -106,7 +106,7 @@ def pool_needs(fleet: Fleet, *failures: MemberFailure, environ: Mapping[str, str
         account_view(AccountSettings(name=name, provider="anthropic", kind="metered", key_env=name), environ, None)
         for name in TEAM.accounts
     ]
-    found = needs(NeedSources(rows=capacity_rows(state), accounts=accounts, pools=[TEAM], failures=failures))
+    found = needs(NeedSources(now=NOW, rows=capacity_rows(state), accounts=accounts, pools=[TEAM], failures=failures))
     return [each for each in found if each.kind not in ("held_scope", "missing_key")]
 
 
@@ -161,6 +161,26 @@ def test_a_pool_without_an_account_that_can_serve_is_reported_at_once() -> None:
     assert pool_needs(fleet, FAILURE, environ=KEYS) == [msgspec.structs.replace(expected, since=NOW - 150)]
     (unset,) = pool_needs(fleet, environ={"key-b": "2"})
     assert unset.detail == "key-a: key-a is not set; key-b: held: the card was declined"
+
+
+def test_a_login_is_reported_a_week_before_its_end_and_after_it() -> None:
+    def expiring(left: float) -> AccountView:
+        account = AccountSettings(name="max-1", provider="openai", kind="subscription", expires=NOW + left)
+        return account_view(account, {}, None)
+
+    def found(left: float) -> list[Need]:
+        return needs(NeedSources(now=NOW, accounts=[expiring(left)]))
+
+    soon = Need(
+        kind="expiring_login",
+        title="the login of max-1 expires in 7 days",
+        detail="get a new login, then change accounts.max-1.expires",
+        action="none",
+        target="max-1",
+    )
+    over = msgspec.structs.replace(soon, title="the login of max-1 has expired", since=NOW - 60)
+
+    assert [found(left) for left in (8 * 86400, 7 * 86400, -60)] == [[], [soon], [over]]
 
 
 def test_reasons_that_differ_only_in_numbers_are_one() -> None:

@@ -3,8 +3,10 @@
 A check raises `InvalidInput` with what is expected. The caller adds the location, the key and the value.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
 from urllib.parse import SplitResult, urlsplit
 
 from paceline.config_files.documents import PrivateValue, did_you_mean
@@ -107,6 +109,19 @@ def price(value: object) -> float:
             f"must be dollars per million tokens from 0 to {_LARGEST_PRICE}, without quotes, such as 3.0"
         )
     return float(value)
+
+
+def day(value: object) -> float:
+    """Check a day, which begins at 00:00 UTC, or a time with its zone. Returns a Unix time."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = date.fromisoformat(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            return value.timestamp()
+    elif isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
+    raise InvalidInput("must be a day, such as 2027-03-01, or a time with its zone, such as 2027-03-01T08:00:00Z")
 
 
 def text(value: object) -> str:

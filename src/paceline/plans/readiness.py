@@ -4,27 +4,23 @@ The answers come from the CLIs' own files, which are only read. They are hints, 
 Never here: what keeps a plan from starting (`preflight`), or who pays (`agents/cli_configuration`).
 """
 
-import json
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from paceline.agents import AgentProfile
 from paceline.agents.default_login import login_folder, vendor_of
 from paceline.agents.model_names import model_problem
 from paceline.core import ScopeStatus
 from paceline.plans.advice import Advice
+from paceline.plans.cli_files import inner_value, read_json, read_table
+from paceline.plans.login_expiry import login_expiry
 from paceline.plans.workspace_advice import workspace_advice
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign, UnitSpec
 
-SOON_SECONDS = 24 * 3600.0
-"""A login that ends within a day may end during the night."""
 MOST_FOLDERS = 20
 """Folders that are checked: the same answer for hundreds of them helps nobody."""
-_LARGEST_FILE_BYTES = 20_000_000
 _FLAGS = (
     *("--permission-mode", "--allowedTools", "--allowed-tools", "--settings", "--sandbox", "--approval-mode", "--yolo"),
     "--dangerously",
@@ -76,23 +72,25 @@ def _permission_advice(
     config = Path(login_folder(vendor_of(profile), env))
     if program == "claude":
         return [advice for folder in folders for advice in _claude_advice(account, env, config, folder)]
-    if program == "codex" and not _table(config / "config.toml").get("sandbox_mode"):
+    if program == "codex" and not read_table(config / "config.toml").get("sandbox_mode"):
         return [Advice(f"codex runs in a read-only sandbox on {account.id}: it can change no file", _SET_PERMISSIONS)]
     if program in ("gemini", "qwen"):
         home = Path(env.get("HOME") or os.path.expanduser("~"))
-        settings = _json(home / f".{program}" / "settings.json")
-        if not (_inside(settings, "general", "defaultApprovalMode") or _inside(settings, "tools", "approvalMode")):
+        settings = read_json(home / f".{program}" / "settings.json")
+        if not (
+            inner_value(settings, "general", "defaultApprovalMode") or inner_value(settings, "tools", "approvalMode")
+        ):
             text = f"{program} denies every change in an unattended run on {account.id}"
             return [Advice(text, _SET_PERMISSIONS)]
     return []
 
 
 def _claude_advice(account: AccountSettings, env: Mapping[str, str], config: Path, folder: str) -> list[Advice]:
-    own = _json(config / "settings.json")
-    if _inside(own, "permissions", "allow") or _inside(own, "permissions", "defaultMode"):
+    own = read_json(config / "settings.json")
+    if inner_value(own, "permissions", "allow") or inner_value(own, "permissions", "defaultMode"):
         return []
     project = [Path(folder, ".claude", name) for name in ("settings.json", "settings.local.json")]
-    allowing = [path for path in project if _inside(_json(path), "permissions", "allow")]
+    allowing = [path for path in project if inner_value(read_json(path), "permissions", "allow")]
     if not allowing:
         return [Advice(f"claude denies every change in an unattended run on {account.id}", _SET_PERMISSIONS)]
     if _is_trusted(env, config, folder):
@@ -105,10 +103,10 @@ def _claude_advice(account: AccountSettings, env: Mapping[str, str], config: Pat
 def _is_trusted(env: Mapping[str, str], config: Path, folder: str) -> bool:
     """Return whether the account's configuration trusts the folder, or one around it."""
     state = config / ".claude.json" if env.get("CLAUDE_CONFIG_DIR") else config.parent / ".claude.json"
-    projects = _inside(_json(state), "projects")
+    projects = inner_value(read_json(state), "projects")
     around = [Path(folder), *Path(folder).parents]
     return isinstance(projects, dict) and any(
-        _inside(projects, str(path), "hasTrustDialogAccepted") is True for path in around
+        inner_value(projects, str(path), "hasTrustDialogAccepted") is True for path in around
     )
 
 
@@ -116,23 +114,11 @@ def _is_trusted(env: Mapping[str, str], config: Path, folder: str) -> bool:
 
 
 def login_advice(account: AccountSettings, environ: Mapping[str, str], now: float) -> list[Advice]:
-    """Return that the login of an account has ended, or ends soon and cannot be renewed by its CLI."""
-    if account.kind != "subscription" or account.provider not in ("anthropic", "google"):
+    """Return that the login or the key of an account has ended, or ends soon and is not renewed by itself."""
+    expiry = login_expiry(account, environ)
+    if expiry is None or not expiry.is_due(now):
         return []
-    folder = Path(login_folder(account.provider, {**environ, **account.env}))
-    if account.provider == "anthropic":
-        login = _inside(_json(folder / ".credentials.json"), "claudeAiOauth")
-        ends_at, renewal, command = _inside(login, "expiresAt"), _inside(login, "refreshToken"), "claude /login"
-    else:
-        login = _json(folder / "oauth_creds.json")
-        ends_at, renewal, command = _inside(login, "expiry_date"), _inside(login, "refresh_token"), "gemini"
-    if renewal or not isinstance(ends_at, int | float):
-        return []
-    left = ends_at / 1000 - now
-    if left > SOON_SECONDS:
-        return []
-    when = "has expired" if left <= 0 else f"expires in {left / 3600:.0f} h"
-    return [Advice(f"the login of {account.id} {when}, and its CLI cannot renew it", f"log in again: {command}")]
+    return [Advice(expiry.text(account.id, now), expiry.fix)]
 
 
 def hold_advice(account: AccountSettings, status: ScopeStatus | None) -> list[Advice]:
@@ -140,29 +126,3 @@ def hold_advice(account: AccountSettings, status: ScopeStatus | None) -> list[Ad
     if status is None or status.held is None:
         return []
     return [Advice(f"{account.id} is held: {status.held}", f"fix the cause, then: paceline restore {account.scope}")]
-
-
-# -- files -------------------------------------------------------------------------------------------------
-
-
-def _json(path: Path) -> object:
-    """Return the content of a JSON file; None if it cannot be read."""
-    try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            return None
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _inside(value: object, *keys: str) -> object:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

@@ -56,6 +56,8 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     via_gateway: bool = False
     """Whether sessions send their calls through the gateway, so that each call counts as a run."""
+    expires: float | None = None
+    """When its login or key ends, as a Unix time, if somebody has written it down."""
     is_implicit: bool = False
     """Whether it is the default login of an agent that no table describes."""
 

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
+from paceline.plans.login_expiry import LoginExpiry, login_expiry
 from paceline.settings import AccountSettings, Settings
 from paceline.store import Campaign
 
@@ -29,7 +30,7 @@ def known_accounts(settings: Settings, campaigns: Iterable[Campaign]) -> list[Ac
 
 
 class AccountView(msgspec.Struct, frozen=True, kw_only=True):
-    """An account, what holds it, and its quota windows."""
+    """An account, what holds it, its quota windows, and when its login or key ends, where that is known."""
 
     name: str
     provider: str
@@ -41,6 +42,7 @@ class AccountView(msgspec.Struct, frozen=True, kw_only=True):
     env: list[Variable]
     held: str | None
     windows: tuple[WindowStatus, ...]
+    expiry: LoginExpiry | None = None
 
 
 def account_view(account: AccountSettings, environ: Mapping[str, str], status: ScopeStatus | None) -> AccountView:
@@ -57,4 +59,5 @@ def account_view(account: AccountSettings, environ: Mapping[str, str], status: S
         env=[Variable(name=name, is_set=bool(value)) for name, value in account.env.items()],
         held=status.held if status is not None else None,
         windows=status.windows if status is not None else (),
+        expiry=login_expiry(account, environ),
     )

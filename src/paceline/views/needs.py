@@ -1,4 +1,4 @@
-"""What waits for a person: held accounts, pools, budgets, stopped units by reason, paused campaigns, hosts.
+"""What waits for a person: held accounts, pools, budgets, stopped units by reason, paused campaigns, hosts, logins.
 
 Each has one action that settles it. What settles itself with time (a spent window, a pause) is not here.
 """
@@ -11,6 +11,7 @@ import msgspec
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.engine.stop_reasons import reason_family
+from paceline.plans.login_expiry import LoginExpiry
 from paceline.settings import KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
 from paceline.views.accounts import AccountView
@@ -30,6 +31,7 @@ NeedKind = Literal[
     "stopped_units",
     "paused_campaign",
     "host_problem",
+    "expiring_login",
     "learnt_limit",
 ]
 NeedAction = Literal["restore", "retry", "resume", "none"]
@@ -74,6 +76,7 @@ class _Stuck(msgspec.Struct, frozen=True):
 class NeedSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked through for things that wait for a person."""
 
+    now: float
     rows: Sequence[ScopeCapacity] = ()
     stopped: Iterable[StoppedUnits] = ()
     campaigns: Iterable[Campaign] = ()
@@ -86,7 +89,7 @@ class NeedSources(msgspec.Struct, frozen=True, kw_only=True):
 
 def needs(sources: NeedSources) -> list[Need]:
     """Return everything that waits for a person, the most important first."""
-    scopes, accounts = sources.rows, sources.accounts
+    scopes, accounts, now = sources.rows, sources.accounts, sources.now
     stuck = _stuck_accounts(scopes, accounts, sources.failures)
     idle = [pool for pool in sources.pools if all(name in stuck for name in pool.accounts)]
     failing = [each for each in sources.failures if _lasts(each) and not _is_explained(each, scopes, idle)]
@@ -100,6 +103,7 @@ def needs(sources: NeedSources) -> list[Need]:
         *(_stopped(group) for group in by_reason(sources.stopped)),
         *(_paused(each) for each in sources.campaigns if each.state == "paused" and each.pause_reason is not None),
         *(_host(each) for each in sources.hosts if each.problem is not None),
+        *(_expiring(each.name, each.expiry, now) for each in accounts if each.expiry and each.expiry.is_due(now)),
         *(_learnt(row) for row in scopes if row.held is None and _is_felt(row, scopes)),
     ]
     return sorted(found, key=lambda need: (ORDER.index(need.kind), -need.units))
@@ -258,6 +262,17 @@ def _host(host: HostRow) -> Need:
         detail=printable(host.problem or ""),
         action="none",
         target=host.name,
+    )
+
+
+def _expiring(account: str, expiry: LoginExpiry, now: float) -> Need:
+    return Need(
+        kind="expiring_login",
+        title=expiry.text(account, now),
+        detail=expiry.fix,
+        action="none",
+        target=account,
+        since=expiry.at if expiry.at <= now else None,
     )
 
 

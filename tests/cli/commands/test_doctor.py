@@ -1,6 +1,7 @@
 """`paceline doctor`: what is wrong is named with how to fix it, and the exit code says so."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -178,8 +179,29 @@ def test_a_held_account_and_a_login_that_ends_are_wrong_and_come_with_the_comman
 
     assert "max-1 is held:" in said
     assert "paceline restore anthropic/max-1" in said
-    assert "the login of max-1 has expired, and its CLI cannot renew it" in said
+    assert "the login of max-1 has expired" in said
+    assert "log in again with `claude /login`: the CLI cannot renew this login" in said
     assert "secret-token" not in said
+
+
+@pytest.mark.parametrize(("days", "verdict"), [(9, None), (5, "note"), (0.5, "wrong"), (-1, "wrong")])
+def test_a_key_with_a_known_end_is_noted_a_week_before_and_wrong_in_the_last_night(
+    days: float, verdict: str | None, workspace: Workspace, bare_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = datetime.now(UTC) + timedelta(days=days)
+    monkeypatch.setenv("WORK_KEY", "sk-1")
+    account = '[accounts.work]\nprovider = "anthropic"\nkind = "metered"\nkey_env = "WORK_KEY"\n'
+    workspace.write("paceline.toml", f"{account}expires = {ends:%Y-%m-%dT%H:%M:%SZ}\n")
+
+    findings = json.loads(workspace.run("doctor", "--json", code=1 if verdict == "wrong" else 0).stdout)["findings"]
+    status = workspace.run("status").stdout
+
+    assert [each["verdict"] for each in findings if each["what"] == "accounts"] == (
+        [] if verdict is None else [verdict]
+    )
+    lines = [line for line in status.splitlines() if line.startswith("anthropic/work")]
+    assert ["get a new key, then change accounts.work.expires" in line for line in lines] == [True] * (days < 7)
+    assert (" expired " in status) is (days < 0)
 
 
 def test_a_stored_campaign_that_would_be_denied_every_change_is_reported(workspace: Workspace, bare_path: Path) -> None:

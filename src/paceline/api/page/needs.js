@@ -16,6 +16,7 @@ const ICONS = {
   stopped_units: "quarantined",
   paused_campaign: "paused",
   host_problem: "warning",
+  expiring_login: "warning",
   learnt_limit: "warning",
 };
 

@@ -50,6 +50,7 @@ def get_overview(context: Context) -> Overview:
         campaigns=campaign_views(fleet, context.throughput),
         needs=needs(
             NeedSources(
+                now=fleet.now,
                 rows=rows,
                 stopped=stopped,
                 campaigns=fleet.campaigns,

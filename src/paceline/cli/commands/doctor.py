@@ -6,10 +6,10 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,9 +46,10 @@ from paceline.errors import (
 )
 from paceline.executors.private_folder import is_open_to_others
 from paceline.plans.advice import Advice
+from paceline.plans.login_expiry import login_expiry
 from paceline.plans.payer_check import check_payers
 from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
-from paceline.plans.readiness import campaign_advice, hold_advice, login_advice
+from paceline.plans.readiness import campaign_advice, hold_advice
 from paceline.settings import AccountSettings, Settings, load_settings
 from paceline.store import Campaign
 from paceline.store.sqlite_file import recovery_advice
@@ -59,6 +60,8 @@ LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
 MOST_UNITS = 200
 """Units of a campaign whose folders are checked: more cost time, and most plans have a few folders."""
+NIGHT_SECONDS = 24 * 3600.0
+"""A login that ends within a day may end during the night."""
 OLDEST_PYTHON = (3, 11)
 AGENT_OF_PROVIDER = {
     "anthropic": "claude",
@@ -354,10 +357,20 @@ def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> I
                 campaigns += [(campaign.name, advice) for advice in found]
     except PacelineError:
         return  # the check of the home has reported it
-    for advice in (*held, *(each for account in accounts for each in login_advice(account, environ, now))):
+    for advice in held:
         yield Finding(what="accounts", verdict="wrong", detail=advice.text, fix=advice.fix)
+    yield from _expiring_logins(accounts, environ, now)
     for name, advice in campaigns:
         yield Finding(what=name, verdict="note", detail=advice.text, fix=advice.fix)
+
+
+def _expiring_logins(accounts: Iterable[AccountSettings], environ: Mapping[str, str], now: float) -> Iterator[Finding]:
+    """Report logins and keys that end within a week. What may end during the night is wrong."""
+    for account in accounts:
+        expiry = login_expiry(account, environ)
+        if expiry is not None and expiry.is_due(now):
+            verdict: Literal["note", "wrong"] = "wrong" if expiry.at - now <= NIGHT_SECONDS else "note"
+            yield Finding(what="accounts", verdict=verdict, detail=expiry.text(account.id, now), fix=expiry.fix)
 
 
 def _open_campaigns(home: Home) -> list[Campaign]:

@@ -1,5 +1,6 @@
 """`status`: the engine, the pool and every scope that needs attention, as they are now."""
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
 from paceline.cli.wiring import Home, open_home
+from paceline.plans.login_expiry import login_expiry
+from paceline.views.accounts import known_accounts
 from paceline.views.capacity import capacity_rows
 from paceline.views.fleet import FleetState
 from paceline.views.gateway_calls import GatewayCounts, MemberFailure
@@ -50,6 +53,11 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures
     for key in read_keys(home, now).keys:
         if key.is_reached:
             _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
+    for account in known_accounts(home.settings, fleet.campaigns):
+        expiry = login_expiry(account, os.environ)
+        if expiry is not None and expiry.is_due(now):
+            when = f"{'expired' if expiry.at <= now else 'expires'} {moment(expiry.at, now, home.zone)}"
+            _print_fact(account.scope, f"its {expiry.what} {when}; {expiry.fix}")
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:
