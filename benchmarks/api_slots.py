@@ -30,7 +30,8 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
-from paceline.cli.wiring import leading_engine, open_home
+from paceline.cli.home_engine import leading_engine
+from paceline.cli.wiring import open_home
 
 ROUNDS = 5
 TARGET = 0.25

@@ -25,8 +25,8 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_afte
 from paceline.engine.governor_state import load_governor, save_governor
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import TicketQueues, unit_ticket
+from paceline.hosts.host_facts import HostCli, HostFacts, Login
 from paceline.hosts.host_state import HostState, Presence
-from paceline.hosts.messages import HostCli, HostFacts, Login
 from paceline.settings import HostSettings
 from paceline.store import Campaign, MemoryStore, OutcomeRecord, Unit, UnitSpec
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
-from paceline.detect.stream import Channel
 
 NEWLINE = b"\n"
 CHUNK = 1 << 16

@@ -32,7 +32,8 @@ from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.token_registry import join_fleet
 from paceline.api.tokens import AccessTokens
-from paceline.cli.wiring import Home, leading_engine, open_home
+from paceline.cli.home_engine import leading_engine
+from paceline.cli.wiring import Home, open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.engine import command_log as control
 from paceline.engine.engine import Engine

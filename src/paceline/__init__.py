@@ -5,7 +5,8 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
     ...
 """
 
-from paceline.client import Client, ClientSlot
+from typing import TYPE_CHECKING
+
 from paceline.core import Deferred, ScopeStatus
 from paceline.core.values.rates import Rate
 from paceline.errors import (
@@ -20,10 +21,13 @@ from paceline.errors import (
     SlotTimeout,
 )
 from paceline.events import Event
-from paceline.limiter import Limiter
-from paceline.limiter.slot import Slot
-from paceline.limiter.status import LimiterStatus
-from paceline.limiter.usage_polls import openai_compatible_usage
+from paceline.names_on_use import names_on_use
+
+if TYPE_CHECKING:
+    from paceline.client.daemon_client import Client
+    from paceline.client.slot import ClientSlot
+    from paceline.limiter import Limiter, LimiterStatus, Slot
+    from paceline.limiter.usage_requests import openai_compatible_usage
 
 __all__ = [
     "CapacityError",
@@ -46,3 +50,15 @@ __all__ = [
     "SlotTimeout",
     "openai_compatible_usage",
 ]
+
+__getattr__ = names_on_use(
+    __name__,
+    {
+        "Client": "paceline.client.daemon_client",
+        "ClientSlot": "paceline.client.slot",
+        "Limiter": "paceline.limiter",
+        "LimiterStatus": "paceline.limiter",
+        "Slot": "paceline.limiter",
+        "openai_compatible_usage": "paceline.limiter.usage_requests",
+    },
+)

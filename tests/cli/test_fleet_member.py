@@ -20,7 +20,8 @@ from tests.link_proxy import LinkProxy
 from tests.postgres_server import empty_schema, running_server
 
 from paceline import Client
-from paceline.cli.wiring import leading_engine, open_home
+from paceline.cli.home_engine import leading_engine
+from paceline.cli.wiring import open_home
 from paceline.errors import InvalidSnapshot
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario

@@ -4,8 +4,8 @@ import msgspec
 
 from paceline.cli.findings import Finding
 from paceline.cli.host_comparison import host_findings
+from paceline.hosts.host_facts import HostCli, HostFacts, Login
 from paceline.hosts.host_state import HostState
-from paceline.hosts.messages import HostCli, HostFacts, Login
 from paceline.settings import HostSettings
 from paceline.views.hosts import host_views
 

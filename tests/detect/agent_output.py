@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 
 from paceline.core.signals import QuotaClosed, Signal
+from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
-from paceline.detect.stream import Channel
 
 STARTED_AT = 1794705600.0  # 2026-11-15 01:20 UTC
 RESET = 1794712805

@@ -18,7 +18,7 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
 )
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.errors import InvalidInput
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.detect.golden_cases import PROVIDERS, SEEN_AT, cut, read_run
 from tests.detect.sample_files import GOLDEN, MESSAGES, RECORDED, rows_of
 
+from paceline.core.values.channels import Channel
 from paceline.detect import Observation, StreamReader, detect
-from paceline.detect.stream import Channel
 
 READERS = [*PROVIDERS.values(), "aider", "command", "no-such-provider"]
 CHANNELS: list[Channel] = ["stdout", "stderr", "screen"]

@@ -4,8 +4,8 @@ from typing import Any
 
 from paceline.engine.engine import Engine
 from paceline.engine.hosts.registry import HostRegistry
+from paceline.hosts.host_facts import HostCli, HostFacts, HostLoad, Login
 from paceline.hosts.host_state import HostState, Presence
-from paceline.hosts.messages import HostCli, HostFacts, HostLoad, Login
 from paceline.settings import HostSettings
 from paceline.testing.engine_harness import EngineHarness, Script, succeed
 

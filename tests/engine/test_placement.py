@@ -7,8 +7,8 @@ from paceline.agents.account import Account
 from paceline.core import Deferred
 from paceline.engine.campaign_accounts import CampaignAccounts
 from paceline.engine.placement import EXCLUDED_SECONDS, Exclusions, Placement
+from paceline.hosts.host_facts import HostCli, HostFacts, HostLoad, Login
 from paceline.hosts.host_state import HostState
-from paceline.hosts.messages import HostCli, HostFacts, HostLoad, Login
 from paceline.settings import HostSettings, MachineTable
 from paceline.store import Campaign
 

@@ -16,7 +16,7 @@ from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Counters
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.engine.engine import TURNS_BETWEEN, Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Handle, Launch, SessionState

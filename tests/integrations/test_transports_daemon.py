@@ -6,7 +6,7 @@ import pytest
 from tests.daemon import Daemon, RunDaemon
 from tests.integrations.sdk_clients import SDKS, connected
 
-from paceline.client import Client
+from paceline.client.daemon_client import Client
 from paceline.integrations.httpx2 import SlotTransport
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario

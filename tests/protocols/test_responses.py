@@ -13,10 +13,10 @@ from paceline.core.signals import (
     Signal,
     Succeeded,
 )
-from paceline.protocols import (
+from paceline.protocols import response_reader
+from paceline.protocols.responses import (
     earliest_retry,
     is_idempotent,
-    response_reader,
     should_retry,
     signals_at_end,
     signals_of,

@@ -123,9 +123,10 @@ def _present(module: Module) -> tuple[set[str], set[str]]:
     imported: set[str] = set()
     defined: set[str] = set()
     for node in module.tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "paceline":
-            imported |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, FunctionNode | ast.ClassDef):
+        for each in node.body if isinstance(node, ast.If) else (node,):  # names that are imported on use
+            if isinstance(each, ast.ImportFrom) and (each.module or "").split(".")[0] == "paceline":
+                imported |= {alias.asname or alias.name for alias in each.names}
+        if isinstance(node, FunctionNode | ast.ClassDef):
             defined.add(node.name)
         elif isinstance(node, ast.Assign):
             defined |= {target.id for target in node.targets if isinstance(target, ast.Name)}

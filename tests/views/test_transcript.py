@@ -11,8 +11,7 @@ from tests.detect.sample_files import GOLDEN
 from paceline.detect.transcripts.entry import TranscriptEntry
 from paceline.detect.transcripts.reader import TranscriptReader
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
-from paceline.views.safe_text import SCREEN_BYTES
-from paceline.views.transcript import TranscriptText, last_output
+from paceline.views.transcript import SCREEN_BYTES, TranscriptText, last_output
 
 UTC = ZoneInfo("UTC")
 VARYING = {

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.hosts.messages import HostCli, Login, ProbedAccount
+from paceline.hosts.host_facts import HostCli, Login
+from paceline.hosts.messages import ProbedAccount
 from paceline.worker.host_facts import FactsReader, login_problem
 
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from paceline.errors import InvalidInput, LinkDown, NotJoined, PacelineError, Refused
-from paceline.hosts.messages import HostLoad, Orders, OrdersRequest, Reports, ReportsTaken
+from paceline.hosts.host_facts import HostLoad
+from paceline.hosts.messages import Orders, OrdersRequest, Reports, ReportsTaken
 from paceline.worker.http_link import HostToken, HttpLink, check_address, read_token
 
 TOKEN = HostToken("box1", "box1.s3cret")

@@ -18,7 +18,7 @@ from paceline.api.standby import StandbyEngine
 from paceline.core import Governor, ScopeStatus
 from paceline.engine.backlog import backlog
 from paceline.engine.engine import Engine
-from paceline.engine.hosts.registry import stored_host_states
+from paceline.engine.hosts.stored_hosts import stored_host_states
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.hosts.host_state import HostState

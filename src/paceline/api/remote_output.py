@@ -10,7 +10,7 @@ from typing import Final
 from paceline.agents.account import split_login
 from paceline.api.context import ApiContext
 from paceline.api.errors import HttpError
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.engine.engine import Engine
 from paceline.errors import UnknownName
 from paceline.hosts.host_jobs import OutputPiece, read_output

@@ -1,4 +1,4 @@
-"""The `paceline` command. The composition root: `wiring.py` is the only place that picks implementations.
+"""The `paceline` command. The composition root: `wiring.py` and `home_engine.py` alone pick implementations.
 
 `main.py` composes the command tree from `commands/`, one module per command. A command prints values that other
 packages compute; it never decides about limits.

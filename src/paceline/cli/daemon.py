@@ -12,8 +12,9 @@ from paceline.api.tokens import AccessTokens
 from paceline.cli.daemon_address import server_url
 from paceline.cli.daemon_server import DaemonServer, Listener
 from paceline.cli.fleet_member import FleetMember
+from paceline.cli.home_engine import leading_engine
 from paceline.cli.log_file import log_to_file
-from paceline.cli.wiring import Home, leading_engine
+from paceline.cli.wiring import Home
 from paceline.engine.engine import Engine
 from paceline.engine.governor_state import save_governor
 from paceline.engine.store_outage import OUTAGES

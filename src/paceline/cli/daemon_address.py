@@ -4,7 +4,7 @@ import socket
 from urllib.parse import urlsplit
 
 from paceline.cli.wiring import Home
-from paceline.client.daemon_calls import URL_FILE
+from paceline.client.home_daemon import URL_FILE
 from paceline.settings.model import ApiTable
 
 ALL_INTERFACES = ("0.0.0.0", "::", "")

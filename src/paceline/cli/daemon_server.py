@@ -30,7 +30,7 @@ from paceline.cli.host_ways import LeaderWays
 from paceline.cli.output import print_line
 from paceline.cli.stop_signals import on_stop_signals
 from paceline.cli.wiring import Home, open_store
-from paceline.client.daemon_calls import URL_FILE
+from paceline.client.home_daemon import URL_FILE
 from paceline.clock import SystemClock
 from paceline.detect import compile_patterns
 from paceline.engine.engine import Engine

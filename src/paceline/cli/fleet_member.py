@@ -14,8 +14,9 @@ from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.standby import StandbyEngine
 from paceline.cli.daemon_address import fleet_url
 from paceline.cli.daemon_server import DaemonServer
-from paceline.cli.wiring import engine_settings, fleet_engine, session_keeper
-from paceline.client.daemon_calls import URL_FILE
+from paceline.cli.home_engine import fleet_engine, session_keeper
+from paceline.cli.wiring import engine_settings
+from paceline.client.home_daemon import URL_FILE
 from paceline.clock import SystemClock
 from paceline.engine.session_keeper import SessionKeeper
 from paceline.engine.store_outage import OUTAGES, StoreOutage

@@ -4,9 +4,9 @@ from paceline.api.tokens import HOST_FOLDER
 from paceline.cli.daemon_address import ALL_INTERFACES, daemon_url, fleet_url
 from paceline.cli.live_state import asking
 from paceline.cli.wiring import Home
-from paceline.client.daemon_calls import LOOPBACK
+from paceline.client.home_daemon import LOOPBACK
 from paceline.config_files.documents import Mistakes, read_toml
-from paceline.engine.hosts.registry import stored_host_states
+from paceline.engine.hosts.stored_hosts import stored_host_states
 from paceline.errors import InvalidInput
 from paceline.hosts.launchers.interface import WorkerLauncher
 from paceline.hosts.launchers.launcher_choice import launcher_of

@@ -7,7 +7,8 @@ from paceline.cli.findings import Finding
 from paceline.cli.host_access import read_hosts
 from paceline.cli.wiring import Home
 from paceline.errors import UnknownName
-from paceline.hosts.messages import HostFacts, ProbedAccount
+from paceline.hosts.host_facts import HostFacts
+from paceline.hosts.messages import ProbedAccount
 from paceline.plans.preflight import INSTALL
 from paceline.settings import Settings
 from paceline.views.hosts import HostView

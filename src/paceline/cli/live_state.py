@@ -13,7 +13,7 @@ import msgspec
 
 from paceline.api.token_registry import own_token_of
 from paceline.cli.wiring import Home
-from paceline.client.daemon_calls import LOOPBACK, URL_FILE, trusted_authorities
+from paceline.client.home_daemon import LOOPBACK, URL_FILE
 from paceline.core import ScopeStatus
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
@@ -81,6 +81,8 @@ class Asking:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
+            from paceline.client.daemon_calls import trusted_authorities  # imported here because it is slow
+
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 host, port, timeout=ANSWER_SECONDS, context=trusted_authorities()
             )

@@ -8,13 +8,13 @@ To add a command:
    A command with commands of its own has a Typer `app` instead.
 2. Add NAME to `COMMANDS` below, in the panel where people look for it.
 
-Every start of `paceline` pays for what the modules of all commands import. A command that needs a web server, a
-terminal toolkit or the simulation imports it inside its function.
+A start of `paceline` imports the module of the command that it names, and those of the others only for a list of them.
 """
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,9 +44,40 @@ COMMANDS = {
 }
 """Every command by its help panel, in the order in which the help lists them."""
 
+PANELS = {name: panel for panel, names in COMMANDS.items() for name in names}
+
+
+class CommandModules(Mapping[str, Any]):
+    """Every command by its name. Reading one imports its module."""
+
+    def __getitem__(self, name: str) -> Any:
+        panel = PANELS[name]
+        module = import_module(f"paceline.cli.commands.{name}")
+        parent = typer.Typer(rich_markup_mode="rich")
+        if hasattr(module, "app"):
+            parent.add_typer(module.app, name=name, rich_help_panel=panel)
+        else:
+            context_settings = getattr(module, "CONTEXT_SETTINGS", None)
+            parent.command(name, rich_help_panel=panel, context_settings=context_settings)(module.command)
+        return typer.main.get_group(parent).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PANELS)
+
+    def __len__(self) -> int:
+        return len(PANELS)
+
+
+class CommandTree(PacelineGroup):
+    """The root command, which imports a command when it is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**{**attributes, "commands": CommandModules()})
+
+
 app = typer.Typer(
     name="paceline",
-    cls=PacelineGroup,
+    cls=CommandTree,
     help=HELP,
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -70,20 +101,6 @@ def paceline(
 ) -> None:
     """Hold the options of the root command, and say who gives the command; its help is HELP."""
     context.with_resource(commanded_by(f"{person()} (cli)"))
-
-
-def _register_commands() -> None:
-    for panel, names in COMMANDS.items():
-        for name in names:
-            module = import_module(f"paceline.cli.commands.{name}")
-            if hasattr(module, "app"):
-                app.add_typer(module.app, name=name, rich_help_panel=panel)
-                continue
-            context_settings = getattr(module, "CONTEXT_SETTINGS", None)
-            app.command(name, rich_help_panel=panel, context_settings=context_settings)(module.command)
-
-
-_register_commands()
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from paceline.cli.output import FOLLOW_SECONDS, print_value
 from paceline.client.daemon_calls import DaemonConnection, error_of
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.store import Unit
 
 ANSWER_SECONDS = 30.0

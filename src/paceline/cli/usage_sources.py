@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from paceline.core.signals import Usage
 from paceline.errors import InvalidSettings
-from paceline.limiter.usage_polls import UsageSource, usage_at
+from paceline.limiter.usage_polls import UsageSource
+from paceline.limiter.usage_requests import usage_at
 from paceline.settings import Settings, load_settings
 
 log = logging.getLogger("paceline.usage")

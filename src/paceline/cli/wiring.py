@@ -1,68 +1,48 @@
-"""The composition root: from the environment and paceline.toml to a home with its store, executor and engine.
+"""The composition root: from the environment and paceline.toml to a home with its store and executor.
 
-Here: the choice of every implementation. Never here: what a command does with it.
+Here: the choice of every implementation. Never here: what a command does with it, or an engine (`home_engine`), which
+most commands do not need and would wait for.
 """
 
 import contextlib
-import logging
 import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from paceline.cli.inputs import local_zone
 from paceline.cli.time_text import moment
-from paceline.cli.usage_sources import usage_sources
-from paceline.clock import SystemClock
-from paceline.config_files.checks import without_password
 from paceline.core import ScopeStatus
 from paceline.core.unit_lifecycle import Policy
-from paceline.core.values.scopes import SESSIONS
 from paceline.engine.campaign_accounts import CampaignAccounts
-from paceline.engine.engine import Engine
-from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.offline_state import OfflineState
-from paceline.engine.session_keeper import SessionKeeper
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage
-from paceline.errors import EngineBusy, InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
+from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
 from paceline.executors import OutputLimits
-from paceline.executors.file_limit import raise_file_limit
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts, spool_root
-from paceline.executors.terminal import TerminalExecutor
-from paceline.leadership import ENGINE, HOST, Leader, LeaderLock, LockedSeat, new_owner, no_leader, resign
+from paceline.leadership import ENGINE, Leader, LeaderLock, no_leader
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.prices import price_list
-from paceline.shared_leadership import (
-    FleetHomes,
-    LeasedSeat,
-    OwnHome,
-    known_leaders,
-    neighbours,
-    new_leader,
-    present_leader,
-    started_elsewhere,
-    wait_for_lead,
-)
+from paceline.shared_leadership import known_leaders, neighbours, present_leader, started_elsewhere
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.fleet import FleetState, read_fleet
 from paceline.views.status import EngineProcess
 from paceline.views.why import Why, explain_unit, stored_waits
 
-log = logging.getLogger("paceline.cli")
+if TYPE_CHECKING:
+    from paceline.executors.terminal import TerminalExecutor
 
-STORE_URL_VARIABLE = "PACELINE_STORE_URL"
 FLEET_STATE = "fleet"
 """The key under which a shared database has its identity."""
 FLEET_FILE = "fleet"
 """The file in which a home remembers the database that it belongs to."""
-STEP_BACK_SECONDS = 3.0
-"""An `exec` that hands out slots checks for an engine more often than this, and then releases its lock."""
 
 
 class Home:
@@ -86,7 +66,9 @@ class Home:
         known = known_leaders(self.store) if self.store.is_shared else ()
         return Spool(self.spool_root, neighbours(known, self.path))
 
-    def executor(self) -> TerminalExecutor:
+    def executor(self) -> "TerminalExecutor":
+        from paceline.executors.terminal import TerminalExecutor  # imported here because it is slow
+
         return TerminalExecutor(self.spool_root)
 
     def lock(self, name: str) -> LeaderLock:
@@ -98,19 +80,6 @@ class Home:
             return self.lock(ENGINE).holder()
         leader = present_leader(self.store)
         return leader if leader is not None and leader.is_engine else None
-
-    def process_slot(self) -> ProcessSlot:
-        """Return the slot of this process, which can be acquired with or without an engine."""
-        settings = engine_settings(self.settings, self.zone, self.path)
-        spool = self.spool()
-        seat = LeasedSeat(self.path, self.store, spool) if self.store.is_shared else LockedSeat(self.path, self.store)
-        return ProcessSlot(
-            self.store,
-            settings,
-            spool,
-            seat=seat,
-            usage=usage_sources(self.settings, self.environ),
-        )
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
@@ -308,106 +277,3 @@ def engine_settings(settings: Settings, zone: ZoneInfo, home: Path) -> EngineSet
 
 def output_limits(settings: Settings) -> OutputLimits:
     return OutputLimits(max_age=settings.retention.outputs, max_bytes=settings.retention.max_disk)
-
-
-@contextlib.contextmanager
-def leading_engine(home: Home) -> Iterator[Engine]:
-    """Yield the engine of the home, which no other engine runs or leads. Raises `EngineBusy` if one does."""
-    if home.store.is_shared:
-        wait_for_lead(home.store)
-        with fleet_engine(home, new_leader(home.path)) as engine, contextlib.closing(engine):
-            engine.start()
-            yield engine
-        return
-    leader = Leader(owner=new_owner(), pid=os.getpid(), since=time.time())
-    with _locked(home, leader), contextlib.closing(home.executor()) as executor:
-        yield _engine(home, leader, executor)
-
-
-@contextlib.contextmanager
-def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
-    """Yield an engine over a shared store. It leads once `start` was called, unless another one leads."""
-    with contextlib.closing(home.executor()) as executor:
-        engine = _engine(home, leader, executor)
-        engine.lead.fleet = FleetHomes(home.store, leader, executor.spool)
-        yield engine
-
-
-@contextlib.contextmanager
-def session_keeper(home: Home) -> Iterator[SessionKeeper | None]:
-    """Yield what brings the sessions of this home to their ends; None if another process of the home does it."""
-    lock = home.lock(ENGINE)
-    if lock.holder() is not None or not lock.take():
-        yield None
-        return
-    try:
-        with contextlib.closing(home.executor()) as executor:
-            keeper = SessionKeeper(
-                engine_settings(home.settings, home.zone, home.path),
-                store=home.store,
-                executor=executor,
-                clock=SystemClock(),
-                agents=home.settings.agent,
-                environ=session_variables(home.environ),
-                fleet=OwnHome(home.store, new_leader(home.path), executor.spool),
-            )
-            with contextlib.closing(keeper):
-                yield keeper
-    finally:
-        lock.release()
-
-
-def _engine(home: Home, leader: Leader, executor: TerminalExecutor) -> Engine:
-    _check_file_limit(home)
-    engine = Engine(
-        engine_settings(home.settings, home.zone, home.path),
-        store=home.store,
-        executor=executor,
-        clock=SystemClock(),
-        agents=home.settings.agent,
-        environ=session_variables(home.environ),
-        owner=leader.owner,
-        usage=usage_sources(home.settings, home.environ),
-    )
-    engine.outage.note_in(home.path)
-    return engine
-
-
-def session_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the password of the database, which no session needs."""
-    url = environ.get(STORE_URL_VARIABLE)
-    return dict(environ) if url is None else {**environ, STORE_URL_VARIABLE: without_password(url)}
-
-
-@contextlib.contextmanager
-def _locked(home: Home, leader: Leader) -> Iterator[None]:
-    """Hold the lock of the home's engine, after everybody who led before has given up the lead."""
-    lock = home.lock(ENGINE)
-    if not lock.take():
-        holder = lock.holder()
-        who = f" ({holder})" if holder else ""
-        raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
-    try:
-        resign(home.store, lock.previous)
-        lock.announce(leader)
-        _wait_for_host(home)
-        yield
-    finally:
-        lock.release()
-
-
-def _check_file_limit(home: Home) -> None:
-    """Raise the limit of open files for the pool of the settings, and warn if that is not possible."""
-    pool = home.settings.limits[SESSIONS].limit
-    warning = raise_file_limit(pool) if pool is not None else None
-    if warning is not None:
-        log.warning("%s", warning)
-
-
-def _wait_for_host(home: Home) -> None:
-    """Wait until an `exec` that hands out slots has stepped back. If it was killed, end its lease."""
-    host = home.lock(HOST)
-    give_up_at = time.monotonic() + STEP_BACK_SECONDS
-    while host.holder() is not None and time.monotonic() < give_up_at:
-        time.sleep(0.05)
-    resign(home.store, host.left_behind())

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from paceline.cli.home_engine import session_variables
 from paceline.cli.inputs import local_zone
 from paceline.cli.log_file import LOG_FILE, LineFormatter, LogFile
 from paceline.cli.stop_signals import on_stop_signals
-from paceline.cli.wiring import session_variables
 from paceline.clock import SystemClock
 from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
 from paceline.executors.file_limit import raise_file_limit

@@ -4,7 +4,5 @@ daemon_client  `Client`: slots, limits, signals and status
 slot           a slot of the daemon, and its renewal
 slot_wait      a wait for a slot over several calls
 daemon_calls   HTTP calls, and their errors as Paceline's own
+home_daemon    the address and the token of the home's daemon
 """
-
-from paceline.client.daemon_client import Client as Client
-from paceline.client.slot import ClientSlot as ClientSlot

@@ -6,13 +6,13 @@ Never here: slots, or how long a caller waits.
 import os
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
+from paceline.client.home_daemon import own_token, own_url
 from paceline.core.signals import KINDS, Signal
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.verdicts import Reason
@@ -26,9 +26,6 @@ from paceline.errors import (
     UnknownName,
 )
 
-DEFAULT_URL = "http://127.0.0.1:7433"
-URL_FILE = "url"
-"""The file in the home with the address of the running daemon, for programs on this machine."""
 RESPONSE_SECONDS = 10.0
 """The longest time for a response, besides the time that a call asks to wait. A healthy daemon takes milliseconds."""
 UNAVAILABLE = (502, 503, 504)
@@ -37,7 +34,6 @@ UNKNOWN_TOKEN = 401
 NOT_AUTHORIZED = (401, 403, 421)
 BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 """OpenSSL's word for it. Trying again does not help."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Type = TypeVar("Type")
 Json = dict[str, Any]
 
@@ -174,43 +170,6 @@ def _addresses(text: str) -> list[str]:
     if not found:
         raise InvalidInput(f"url {text!r:.80} names no address")
     return found
-
-
-def own_url(environ: Mapping[str, str]) -> str:
-    """Return PACELINE_URL, or the address that the daemon of the home has written."""
-    if url := environ.get("PACELINE_URL"):
-        return url
-    return _written_url(environ) or DEFAULT_URL
-
-
-def _written_url(environ: Mapping[str, str]) -> str | None:
-    """Return the address that the daemon of the home has written."""
-    try:
-        return (_home(environ) / URL_FILE).read_text().strip()
-    except (OSError, InvalidInput):  # no daemon or no home: the first call fails with that
-        return None
-
-
-def own_token(url: str, environ: Mapping[str, str]) -> str:
-    """Return PACELINE_TOKEN, or the token of the home, which is sent only to its own daemon or to this machine."""
-    if token := environ.get("PACELINE_TOKEN"):
-        return token
-    if httpx.URL(url).host not in LOOPBACK and url != _written_url(environ):
-        raise InvalidInput(f"the token of the daemon at {url} is unknown: pass token=, or set PACELINE_TOKEN")
-    path = _home(environ) / "token"
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise DaemonUnreachable(
-            f"the daemon's token cannot be read from {path} ({error.strerror}): start a daemon with `paceline up`,"
-            " or set PACELINE_TOKEN"
-        ) from error
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    from paceline.settings.environment import home_folder  # imported here because it is slow
-
-    return home_folder(Path.cwd(), environ)
 
 
 def scope_path(scope: str) -> str:

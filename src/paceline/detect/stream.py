@@ -4,9 +4,8 @@ Here: `StreamReader`, which passes the bytes of each channel to its reader. Neve
 (`providers/`), or a clock: the caller states when each chunk was seen.
 """
 
-from typing import Literal
-
 from paceline.core.signals import Signal
+from paceline.core.values.channels import Channel
 from paceline.detect.answer_text import bounded_answer
 from paceline.detect.error_text import last_words, reason_line
 from paceline.detect.output_interpreter import OutputInterpreter
@@ -19,8 +18,6 @@ from paceline.detect.run_usage import Requests, RunUsage
 from paceline.detect.stderr_reader import StderrReader
 from paceline.detect.stdout_reader import StdoutReader
 from paceline.errors import InvalidInput
-
-Channel = Literal["stdout", "stderr", "screen"]
 
 
 class StreamReader:

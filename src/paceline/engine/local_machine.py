@@ -9,9 +9,9 @@ from pathlib import Path
 from paceline.agents.account import login_on
 from paceline.engine.campaign_accounts import NO_ACCOUNT
 from paceline.engine.settings import EngineSettings
+from paceline.hosts.host_facts import HostFacts, HostLoad
 from paceline.hosts.host_load import read_load
 from paceline.hosts.host_state import HostState
-from paceline.hosts.messages import HostFacts, HostLoad
 from paceline.settings import HostSettings
 from paceline.settings.host_fields import LOCAL_HOST
 

@@ -13,7 +13,7 @@ from paceline.engine import command_log
 from paceline.engine.external_slots.registry import is_there, ticket_of
 from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
 from paceline.engine.governor_state import apply_campaign_limits, load_governor
-from paceline.engine.hosts.registry import stored_host_states
+from paceline.engine.hosts.stored_hosts import stored_host_states
 from paceline.engine.local_machine import LocalMachine
 from paceline.engine.settings import EngineSettings
 from paceline.engine.ticket_queues import TicketQueues, unit_ticket

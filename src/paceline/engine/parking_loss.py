@@ -3,10 +3,14 @@
 Here: numbers of one unit. Never here: who is parked, or when (`landing.py`).
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from paceline.engine.session import LiveSession
 from paceline.store import Campaign, Unit, UnitResult
+
+if TYPE_CHECKING:
+    from paceline.engine.session import LiveSession
 
 SHORTEST_CACHE_SECONDS = 300.0
 """After a shorter wait the provider's cache still has the context: five minutes is the usual lifetime."""
@@ -21,7 +25,7 @@ RESTART_NOTE = (
 )
 
 
-def with_context(result: UnitResult, session: LiveSession, *, is_kept: bool) -> UnitResult:
+def with_context(result: UnitResult, session: "LiveSession", *, is_kept: bool) -> UnitResult:
     """Return the result with the size of the conversation, and with what resuming it has cost.
 
     `is_kept` is whether the conversation can be continued.
@@ -39,7 +43,7 @@ def with_context(result: UnitResult, session: LiveSession, *, is_kept: bool) -> 
     )
 
 
-def _lost(session: LiveSession) -> tuple[int, int]:
+def _lost(session: "LiveSession") -> tuple[int, int]:
     """Return the tokens that this resume has paid again: those that were measured, and those that are estimated."""
     result, requests = session.unit.result, session.output.facts.requests
     context = result.context_tokens

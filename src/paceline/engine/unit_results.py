@@ -6,6 +6,7 @@ Here: sums over attempts. Never here: what a CLI prints (`detect`), or what is s
 import functools
 import platform
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,17 +14,19 @@ from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.tokens import Tokens
 from paceline.engine.parking_loss import with_context
-from paceline.engine.session import LiveSession
 from paceline.settings.prices import PriceList
 from paceline.store import Cost, UnitResult
 from paceline.store.unit_result import Carried
+
+if TYPE_CHECKING:
+    from paceline.engine.session import LiveSession
 
 BILLED_MODES = ("api_key", "overage")
 
 TokensByModel = dict[str, Tokens]
 
 
-def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
+def result_after(session: "LiveSession", outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
     """Return the result of the unit with what this attempt adds. All its output must have been read."""
     _, host = split_login(session.unit.account or "")
     before, reader = session.unit.result, session.output.facts
@@ -62,7 +65,7 @@ def this_host() -> str | None:
     return platform.node() or None
 
 
-def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
+def _spent(session: "LiveSession") -> tuple[TokensByModel, TokensByModel]:
     """Return the tokens of this attempt, and those of its conversation so far, by model.
 
     Some CLIs count the whole conversation. The attempts before, also those that were ended before they counted
@@ -105,7 +108,7 @@ def _main_model(spent: TokensByModel) -> str | None:
     return max(named, key=lambda model: named[model]) if named else None
 
 
-def _is_billed(session: LiveSession) -> bool:
+def _is_billed(session: "LiveSession") -> bool:
     """Return whether the tokens cost money by themselves, and not as a part of a subscription."""
     is_metered = session.account is not None and session.account.kind == "metered"
     return is_metered or session.output.facts.auth_mode in BILLED_MODES

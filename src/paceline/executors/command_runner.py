@@ -15,7 +15,7 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.executors.command_guard import become_guard, shell_code
 
 OnOutput = Callable[[Channel, bytes], None]

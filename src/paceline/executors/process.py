@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import supervisor
 from paceline.executors.archive_pruner import ArchivePruner

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors.black_box import LOCK, read_record, read_tail_part, reserve
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, SessionPhase

@@ -38,12 +38,11 @@ from paceline.protocols import (
     RequestReader,
     error_body,
     error_headers,
-    is_idempotent,
     response_when_held,
     response_when_timed_out,
     scope_of,
-    should_retry,
 )
+from paceline.protocols.responses import is_idempotent, should_retry
 
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway

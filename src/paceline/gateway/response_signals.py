@@ -11,7 +11,7 @@ from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead
 from paceline.limiter.slot import Slot
-from paceline.protocols import signals_at_end, signals_of, signals_of_broken, with_pause
+from paceline.protocols.responses import signals_at_end, signals_of, signals_of_broken, with_pause
 
 BUDGET_EVERY_SECONDS = 0.1
 """Headers of successes are read this often in each scope. Reading them costs more than forwarding the request, and

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from paceline import errors
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.errors import InvalidInput, PacelineError, UnfitHost, WorkspaceError
 from paceline.hosts.messages import Call, CallReport
 from paceline.store.interface import WorkspaceSettings

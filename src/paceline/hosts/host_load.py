@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.hosts.messages import HostLoad
+from paceline.hosts.host_facts import HostLoad
 
 END_VARIABLE = "SLURM_JOB_END_TIME"
 """The variable in which Slurm states when an allocation ends, in Unix seconds."""

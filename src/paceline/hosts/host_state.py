@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.hosts.messages import HostFacts, HostLoad
+from paceline.hosts.host_facts import HostFacts, HostLoad
 from paceline.settings import HostSettings
 
 Presence = Literal["absent", "joined", "silent", "lost", "leaving"]

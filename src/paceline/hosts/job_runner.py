@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 import msgspec
 
 from paceline.clock import Clock
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, WorkspaceError, WorkspaceLost
 from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
 from paceline.hosts.host_jobs import (

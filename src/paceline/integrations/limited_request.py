@@ -29,13 +29,9 @@ from paceline.protocols import (
     response_when_held,
     response_when_timed_out,
     scope_of,
-    should_retry,
-    signals_at_end,
-    signals_of,
-    signals_of_broken,
     takes_slot,
-    with_pause,
 )
+from paceline.protocols.responses import should_retry, signals_at_end, signals_of, signals_of_broken, with_pause
 
 Request = Any
 """A request of httpx or of httpx2: two libraries with the same interface."""

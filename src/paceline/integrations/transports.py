@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import ModuleType
 from typing import Any
 
-from paceline.client import Client
+from paceline.client.daemon_client import Client
 from paceline.core.signals import Signal
 from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
 from paceline.integrations.limited_request import (

@@ -8,6 +8,8 @@
     usage           the tokens that a response has used
     errors          errors in the shape of the provider
 
+The names here are those of every module but `responses`: it needs all of detection, which is slow to import.
+
 The gateway and `paceline.integrations` forward requests; what a request or a response means is decided here.
 """
 
@@ -29,15 +31,6 @@ from paceline.protocols.families import (
 )
 from paceline.protocols.keys import PresentedKey, key_position, login_refusal, presented_key, with_key
 from paceline.protocols.request_reader import RequestReader
-from paceline.protocols.responses import (
-    earliest_retry,
-    is_idempotent,
-    should_retry,
-    signals_at_end,
-    signals_of,
-    signals_of_broken,
-    with_pause,
-)
 from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader, tokens_by_bytes, tokens_used
 
 __all__ = [
@@ -48,11 +41,9 @@ __all__ = [
     "ResponseReader",
     "TokensUsed",
     "detect_name",
-    "earliest_retry",
     "error_body",
     "error_headers",
     "family_of",
-    "is_idempotent",
     "is_model_use",
     "key_position",
     "login_refusal",
@@ -62,13 +53,8 @@ __all__ = [
     "response_when_held",
     "response_when_timed_out",
     "scope_of",
-    "should_retry",
-    "signals_at_end",
-    "signals_of",
-    "signals_of_broken",
     "takes_slot",
     "tokens_by_bytes",
     "tokens_used",
     "with_key",
-    "with_pause",
 ]

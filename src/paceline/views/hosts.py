@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from paceline.hosts.host_facts import HostCli, Login
 from paceline.hosts.host_state import HostState, Presence
-from paceline.hosts.messages import HostCli, Login
 
 MOST_PROBLEMS: Final = 3
 """How many problems of logins a row names. One account that expires has the same problem on every host."""

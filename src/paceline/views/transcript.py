@@ -11,19 +11,24 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.detect.transcripts.entry import TranscriptEntry
 from paceline.detect.transcripts.reader import TranscriptReader
 from paceline.errors import PacelineError
-from paceline.executors.spool import read_tail
-from paceline.executors.terminal import TERMINAL_MARK
+from paceline.executors.spool import read_session_status, read_tail
+from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
 from paceline.settings import Settings
 from paceline.store import Store, Unit
-from paceline.views.safe_text import SCREEN_BYTES, last_screen, plain_text, without_escapes
+from paceline.views.safe_text import plain_text, printable, without_escapes
 
 Label = Literal["said", "tool", "result", "error", "notice", ""]
 WIDTH: Final = 8
 """Columns of the labels: the longest and two spaces. What was said is indented by them, so it cannot pass for another
 entry."""
+SCREEN_BYTES: Final = 16 * 1024
+"""How much of the end of an attempt's output is shown: some screens full."""
+DRAWN_BYTES: Final = 64 * 1024
+"""How much of the end of a recording a screen is drawn from: a full redraw of a large terminal fits."""
 TAIL_BYTES: Final = 256 * 1024
 """How much of the end of an output the end of a transcript is read from: events are much longer than their text."""
 _INDENT: Final = " " * WIDTH
@@ -107,7 +112,7 @@ def last_output(folder: str, provider: str | None, zone: ZoneInfo) -> str:
     `folder` is the attempt's spool folder.
     """
     is_terminal = os.path.exists(os.path.join(folder, TERMINAL_MARK))
-    return last_screen(folder) if provider is None or is_terminal else _transcript_tail(folder, provider, zone)
+    return _last_screen(folder) if provider is None or is_terminal else _transcript_tail(folder, provider, zone)
 
 
 def _transcript_tail(folder: str, provider: str, zone: ZoneInfo) -> str:
@@ -125,3 +130,26 @@ def _end_of(text: str) -> str:
     if len(text) <= SCREEN_BYTES:
         return text
     return text[-SCREEN_BYTES:].partition("\n")[2] or text[-SCREEN_BYTES:]
+
+
+def _last_screen(folder: str) -> str:
+    """Return the end of what an attempt showed: its screen where it had a terminal, else its last output.
+
+    `folder` is the attempt's spool folder.
+    """
+    try:
+        with open(os.path.join(folder, LAST_SCREEN), "rb") as file:
+            return plain_text(file.read(SCREEN_BYTES))
+    except OSError:
+        pass  # the attempt still runs, or had no terminal
+    if os.path.exists(os.path.join(folder, TERMINAL_MARK)):
+        return _drawn(folder)
+    return plain_text(read_tail(folder, "stdout", SCREEN_BYTES) + read_tail(folder, "stderr", SCREEN_BYTES))
+
+
+def _drawn(folder: str) -> str:
+    status = read_session_status(folder)
+    columns, rows = (status.columns, status.rows) if status is not None else (None, None)
+    screen = BoundedScreen(columns or COLUMNS, rows or ROWS)
+    screen.feed(read_tail(folder, "screen", DRAWN_BYTES))
+    return printable("\n".join(screen.display()).rstrip())

@@ -14,8 +14,9 @@ from pathlib import Path
 from paceline.agents import agent_names, load_agent
 from paceline.agents.account import DEFAULT, account_id
 from paceline.agents.default_login import login_folder, login_variable
+from paceline.hosts.host_facts import HostCli, HostFacts, Login
 from paceline.hosts.host_load import memory
-from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount
+from paceline.hosts.messages import ProbedAccount
 from paceline.plans.preflight import LOGIN_FILES, account_troubles, login_troubles
 from paceline.settings import AccountSettings
 from paceline.settings.environment import expand_home, user_home

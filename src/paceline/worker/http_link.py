@@ -10,7 +10,8 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from paceline.client.daemon_calls import BAD_CERTIFICATE, LOOPBACK, text_of_problem, trusted_authorities
+from paceline.client.daemon_calls import BAD_CERTIFICATE, text_of_problem, trusted_authorities
+from paceline.client.home_daemon import LOOPBACK
 from paceline.errors import InvalidInput, LinkDown, NotJoined, Refused
 from paceline.hosts.messages import Joined, JoinRequest, Orders, OrdersRequest, Reports, ReportsTaken
 

@@ -14,7 +14,8 @@ from tests.workspaces.finished_units import new_repository
 from paceline.api.token_registry import host_token_of
 from paceline.engine.background_jobs import Job
 from paceline.errors import Refused, WorkspaceError
-from paceline.hosts.messages import Call, CallReport, HostLoad, JoinRequest, NumberedReport, OrdersRequest, Reports
+from paceline.hosts.host_facts import HostLoad
+from paceline.hosts.messages import Call, CallReport, JoinRequest, NumberedReport, OrdersRequest, Reports
 from paceline.worker.http_link import HttpLink, read_token
 from paceline.workspaces import Change, Prepared, commit_all, prepare
 

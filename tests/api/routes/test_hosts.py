@@ -6,7 +6,8 @@ import msgspec
 from tests.daemon import Daemon, RunDaemon
 
 from paceline.api.token_registry import host_token_of
-from paceline.hosts.messages import PROTOCOL, HostFacts, HostLoad, JoinRequest
+from paceline.hosts.host_facts import HostFacts, HostLoad
+from paceline.hosts.messages import PROTOCOL, JoinRequest
 
 BOX1 = "[hosts.box1]\nmax_sessions = 3\nlabels = ['gpu']\n"
 FACTS = HostFacts(

@@ -1,7 +1,4 @@
-"""`top` in a real terminal, next to a real engine, and loaded by no other command."""
-
-import subprocess
-import sys
+"""`top` in a real terminal, next to a real engine."""
 
 from tests.cli.conftest import Workspace, finish
 from tests.cli.terminal import on_terminal
@@ -27,14 +24,3 @@ def test_it_is_drawn_next_to_an_engine_and_its_keys_steer_it(workspace: Workspac
     assert code == 0
     assert b"owned" not in terminal.raw
     assert finish(engine)[0] == 0
-
-
-def test_no_other_command_loads_what_only_top_needs(workspace: Workspace) -> None:
-    script = (
-        "import sys; from paceline.cli.main import app; app(['status'], standalone_mode=False); print(*sys.modules)"
-    )
-
-    modules = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-
-    assert "paceline.cli.main" in modules
-    assert [name for name in modules if name.startswith("textual")] == []

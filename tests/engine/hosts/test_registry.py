@@ -19,6 +19,7 @@ from paceline.engine.leader_lease import LeaderLease
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import SessionState
+from paceline.hosts.host_facts import HostFacts, HostLoad
 from paceline.hosts.host_jobs import OutputPiece, read_output
 from paceline.hosts.known_hosts import save_hosts
 from paceline.hosts.messages import (
@@ -26,8 +27,6 @@ from paceline.hosts.messages import (
     Call,
     CallReport,
     Follow,
-    HostFacts,
-    HostLoad,
     JoinRequest,
     Kill,
     NumberedReport,

@@ -19,7 +19,7 @@ from paceline.api.remote_output import CHANNELS, output_folder, read_piece
 from paceline.api.request_body import read_body
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.api.url_paths import unfold
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.engine import commands
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName

@@ -27,8 +27,8 @@ from paceline.cli.output import print_value
 from paceline.cli.signal_text import rows_of, title_of
 from paceline.cli.time_text import absolute
 from paceline.core.signals import Signal
+from paceline.core.values.channels import Channel as StreamChannel
 from paceline.detect import Observation, StreamReader, explain
-from paceline.detect.stream import Channel as StreamChannel
 
 OUTCOMES = {
     "success": "the work is done",

@@ -21,6 +21,7 @@ from paceline.agents.session_environment import (
     session_environment,
 )
 from paceline.cli.completion import complete_scope
+from paceline.cli.home_engine import process_slot
 from paceline.cli.inputs import local_zone
 from paceline.cli.output import INTERRUPTED, one_line
 from paceline.cli.time_text import relative
@@ -38,9 +39,9 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
+from paceline.core.values.channels import Channel
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.detect import StreamReader
-from paceline.detect.stream import Channel
 from paceline.engine.external_slots.process_client import enclosing_ticket
 from paceline.engine.external_slots.standalone_host import ProcessSlot
 from paceline.engine.session import counted_signals
@@ -132,7 +133,7 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     if shutil.which(program, path=request.env.get("PATH")) is None:
         sys.stderr.write(f"paceline: {one_line(program)} is not a program on your PATH\n")
         return NOT_FOUND
-    slot = home.process_slot()
+    slot = process_slot(home)
     slot.check(request.scopes, priority)
     tries = 0
     try:

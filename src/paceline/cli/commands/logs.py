@@ -16,7 +16,7 @@ from paceline.cli.output import FOLLOW_SECONDS, print_value, say
 from paceline.cli.remote_logs import print_remote_output
 from paceline.cli.unit_lookup import find_unit
 from paceline.cli.wiring import Home, open_home
-from paceline.detect.stream import Channel
+from paceline.core.values.channels import Channel
 from paceline.detect.transcripts.reader import TranscriptReader
 from paceline.errors import UnknownName
 from paceline.executors.spool import OutputReader, is_locked

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import typer
 
+from paceline.cli.home_engine import leading_engine
 from paceline.cli.log_file import LastWarning, log_to_file
 from paceline.cli.options import AsJson, PlanFiles, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
@@ -18,7 +19,7 @@ from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.progress import REFRESH_SECONDS, LiveView, PlainView, SilentView, View
 from paceline.cli.report_document import work_line
 from paceline.cli.stop_signals import on_stop_signals
-from paceline.cli.wiring import Home, leading_engine, open_home
+from paceline.cli.wiring import Home, open_home
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine import commands as orders
 from paceline.engine.campaign_lookup import find_campaign

@@ -4,11 +4,11 @@ import secrets
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from paceline.engine.hosts.remote_host import RemoteHost
+from paceline.engine.hosts.stored_hosts import StoredHost
+from paceline.hosts.host_facts import HostLoad
 from paceline.hosts.host_state import HostState, Presence
-from paceline.hosts.messages import HostFacts, HostLoad, JoinRequest
+from paceline.hosts.messages import JoinRequest
 from paceline.settings import HostSettings
 
 LOSS_MARGIN_SECONDS: Final = 60.0
@@ -22,14 +22,6 @@ class Clocks(NamedTuple):
 
     now: Callable[[], float]
     elapsed: Callable[[], float]
-
-
-class StoredHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next leader must know of a host whose worker has joined."""
-
-    worker: str
-    host_lease: float
-    facts: HostFacts
 
 
 class HostSeat:

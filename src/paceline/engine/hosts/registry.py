@@ -7,7 +7,7 @@ leader is stored: the home and the lease of every worker that has joined. Never 
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,21 +15,21 @@ import msgspec
 from paceline.agents.account import split_login
 from paceline.clock import seconds_since_boot
 from paceline.engine.hosts.host import LOCAL, Host, LocalHost
-from paceline.engine.hosts.host_seat import Clocks, HostSeat, StoredHost
+from paceline.engine.hosts.host_seat import Clocks, HostSeat
 from paceline.engine.hosts.remote_host import RemoteHost
 from paceline.engine.hosts.remote_session import RemoteHandle
+from paceline.engine.hosts.stored_hosts import JOINED_STATE, stored_hosts
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Handle
+from paceline.hosts.host_facts import HostFacts
 from paceline.hosts.host_state import HostState
 from paceline.hosts.known_hosts import known_hosts
-from paceline.hosts.messages import HostFacts
 from paceline.settings import HostSettings
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.store import Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
-JOINED_STATE: Final = "hosts_joined"
 SETTINGS_SECONDS: Final = 1.0
 """How often the hosts that people add are read."""
 
@@ -64,7 +64,7 @@ class HostRegistry:
         self._settings: dict[str, HostSettings] = {}
         self._settings_read_at = -math.inf
         self.read_settings()
-        for name, stored in _stored_hosts(store).items():
+        for name, stored in stored_hosts(store).items():
             self._new_seat(name, stored.facts).remember(stored)
 
     # -- which machine -------------------------------------------------------------------------
@@ -160,24 +160,3 @@ class HostRegistry:
         """Store what the next leader must know."""
         stored = {name: seat.stored for name, seat in self._seats.items() if seat.stored is not None}
         self._store.save_state(JOINED_STATE, msgspec.json.encode(stored))
-
-
-def stored_host_states(store: Store, configured: Mapping[str, HostSettings]) -> list[HostState]:
-    """Return the hosts as a process knows them that does not lead. Who is there now, only the leader knows."""
-    settings = {**known_hosts(store), **configured}
-    joined = _stored_hosts(store)
-    names = [name for name in dict.fromkeys((*settings, *joined)) if name != LOCAL_HOST]
-    return [
-        HostState(
-            name=name,
-            settings=settings.get(name) or HostSettings(name=name),
-            presence="silent" if name in joined else "absent",
-            facts=joined[name].facts if name in joined else None,
-        )
-        for name in names
-    ]
-
-
-def _stored_hosts(store: Store) -> dict[str, StoredHost]:
-    stored = store.load_state(JOINED_STATE)
-    return {} if stored is None else msgspec.json.decode(stored, type=dict[str, StoredHost])

@@ -16,18 +16,8 @@ from paceline.engine.session_output import SessionOutput
 from paceline.errors import HostLost
 from paceline.executors import Handle
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
-from paceline.hosts.messages import (
-    Archive,
-    HostFacts,
-    Kill,
-    NumberedOrder,
-    Order,
-    SessionReport,
-    Start,
-    Stop,
-    Sweep,
-    follow_of,
-)
+from paceline.hosts.host_facts import HostFacts
+from paceline.hosts.messages import Archive, Kill, NumberedOrder, Order, SessionReport, Start, Stop, Sweep, follow_of
 from paceline.hosts.session_order import SessionOrder
 
 MOST_ORDERS = 64

@@ -5,9 +5,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from paceline.core.signals import Signal
+from paceline.core.values.channels import Channel
 from paceline.detect.answer_text import bounded_answer
 from paceline.detect.run_summary import RunSummary
-from paceline.detect.stream import Channel
 from paceline.executors import SessionState
 from paceline.hosts.messages import SessionReport
 from paceline.hosts.session_order import SessionOrder

@@ -4,7 +4,7 @@ import pytest
 
 from paceline import openai_compatible_usage
 from paceline.core.signals import Usage
-from paceline.limiter.usage_polls import read_usage
+from paceline.limiter.usage_requests import read_usage
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario
 
