@@ -44,6 +44,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "unit.cancelled": ("reason", "resume_at", "exit_code", "attempts"),
     "key.created": ("name", "pool", "models", "rpm", "tpm", "parallel", "priority_max", "weight", "budget"),
     "key.revoked": ("name",),
+    "budget.warning": ("budget", "spent", "share", "resumes_at"),
     "budget.reached": ("budget", "spent", "share", "resumes_at"),
     "engine.leading": ("owner",),
     "engine.stopped": ("owner",),

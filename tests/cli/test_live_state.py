@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -122,6 +123,7 @@ async def test_a_pool_whose_account_cannot_be_reached_says_so(tmp_path: Path, he
     go.set()
     async with upstream(go) as provider:
         pool = """
+daily_budget = "$3.50"
 [accounts.dead]
 provider = "anthropic"
 kind = "metered"
@@ -129,7 +131,8 @@ base_url = "http://127.0.0.1:9"
 [key_pools.team]
 accounts = ["dead", "work"]
 """
-        daemon = Daemon(tmp_path, settings(provider.url) + pool, "", here)
+        configured = settings(provider.url).replace("max_parallel_requests = 1\n", f"{pool}")
+        daemon = Daemon(tmp_path, configured, "", here)
         with contextlib.ExitStack() as stack:
             client = await asyncio.to_thread(stack.enter_context, daemon.up())
             answer = await asyncio.to_thread(client.post, "/gateway/team/v1/messages", json={"model": "m"})
@@ -142,8 +145,11 @@ accounts = ["dead", "work"]
     assert (answer.status_code, answer.headers["x-paceline-account"]) == (200, "work")
     (line,) = [each for each in status.stdout.splitlines() if each.startswith("anthropic/dead")]
     assert " cannot be reached since " in line
-    assert "tried last in the pool team until " in line
+    assert re.search("; (tried last in|the next call of) the pool team", line)
     told = [each.stdout.count(" cannot be reached since ") for each in why]
     assert told == [1, 1, 0]
+    (line,) = [each for each in status.stdout.splitlines() if each.startswith("anthropic/work")]
+    assert "its budget: $3.00 of $3.50/day" in line
+    assert "its budget: $3.00 of $3.50/day" in why[2].stdout
     assert json.loads(asked.stdout)["failures"] == overview["gateway"]["failures"]
     assert [each["account"] for each in overview["gateway"]["failures"]] == ["dead"]

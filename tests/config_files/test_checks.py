@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from paceline.config_files.checks import day, disk_size, span_or_none
+from paceline.config_files.checks import budget_dollars, day, disk_size, span_or_none
 from paceline.errors import InvalidInput
 
 
@@ -34,6 +34,10 @@ def test_a_retention_is_a_duration_or_none() -> None:
     assert (span_or_none("14d"), span_or_none("none"), span_or_none(60)) == (14 * 86400.0, None, 60.0)
     with pytest.raises(InvalidInput, match='or "none" to keep it forever'):
         span_or_none("0s")
+
+
+def test_dollars_are_read_as_people_write_them() -> None:
+    assert [budget_dollars(text) for text in ("$30", " $2.50", "$1,000")] == [30.0, 2.5, 1000.0]
 
 
 @pytest.mark.parametrize("written", ["2027-03-01", '"2027-03-01"', "2027-03-01T00:00:00Z", "2027-03-01T01:00:00+01:00"])

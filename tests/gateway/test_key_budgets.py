@@ -14,6 +14,7 @@ from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
 from paceline.errors import StoreError
 from paceline.events import Event
 from paceline.gateway import SpendTotals
+from paceline.gateway.budget_events import BudgetEvents
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.request_log import CallRecord
@@ -40,8 +41,9 @@ class Spent:
 
 async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_each_period() -> None:
     clock, spent, events = VirtualClock(START), Spent(), list[Event]()
-    budgets = KeyBudgets(spent, clock)
-    budgets.emit = events.append
+    announced = BudgetEvents()
+    announced.emit = events.append
+    budgets = KeyBudgets(spent, announced, clock)
     key = ClientKey(name="team", budget=KeyBudget(10.0, "day"), created_at=START)
 
     for dollars in (7.9, 8.0, 9.0, 10.0, 11.0):
@@ -55,14 +57,14 @@ async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_e
     budgets.note(key)
 
     assert [(each.name, each.scope, each.fields["share"], each.fields["spent"]) for each in events] == [
-        ("budget.reached", "key:team", 0.8, 8.0),
+        ("budget.warning", "key:team", 0.8, 8.0),
         ("budget.reached", "key:team", 1.0, 10.0),
-        ("budget.reached", "key:team", 0.8, 8.5),
+        ("budget.warning", "key:team", 0.8, 8.5),
     ]
 
 
 async def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:
-    budgets = KeyBudgets(Spent(d2027_01_14=3.0), VirtualClock(START))
+    budgets = KeyBudgets(Spent(d2027_01_14=3.0), BudgetEvents(), VirtualClock(START))
     old = SpendRow(day="2026-10-01", key="team", account="work", model="m", requests=1, billed=6.0)
     new = SpendRow(day="2027-01-14", key="team", account="work", model="m", requests=1, billed=3.0)
     budgets.read_spend = lambda *, since, key=None: [old, new]
@@ -82,7 +84,7 @@ def paid(clock: VirtualClock, spending: SpendTotals, dollars: float, key: str = 
 def real_budgets(clock: VirtualClock, store: MemoryStore) -> tuple[SpendTotals, KeyBudgets]:
     spending = SpendTotals(price_list({"m": Price(input=1.0, output=1.0)}))
     spending.use_store(store, clock.now())
-    budgets = KeyBudgets(spending, clock)
+    budgets = KeyBudgets(spending, BudgetEvents(), clock)
     budgets.read_spend = store.spend
     return spending, budgets
 

@@ -15,12 +15,15 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.engine.key_commands import digest_of_key
-from paceline.gateway import ClientKeys, Timeouts
+from paceline.gateway import ClientKeys, SpendTotals, Timeouts
+from paceline.gateway.account_budgets import AccountBudgets
+from paceline.gateway.budget_events import BudgetEvents
 from paceline.gateway.key_pools import MOST_SESSIONS, KeyPools, PoolRequest, look_again_seconds, with_model
 from paceline.gateway.model_names import ModelNames
 from paceline.gateway.request_access import RequestAccess, RequestHead
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
+from paceline.settings.prices import price_list
 from paceline.store import ClientKey, MemoryStore
 from paceline.testing import VirtualClock
 from paceline.views.gateway_calls import MemberFailure
@@ -380,7 +383,9 @@ def test_the_sessions_of_a_pool_are_bounded() -> None:
     access = RequestAccess([account("http://127.0.0.1:9", "key-a")], token="t" * 20, environ={"WORK_KEY": "sk-a"})
     pool = KeyPoolSettings(name="team", accounts=("key-a",))
     access.use_pools({"team": pool})
-    pools, limiter = KeyPools(access, ModelNames()), Limiter(clock=VirtualClock(START))
+    clock, totals = VirtualClock(START), SpendTotals(price_list())
+    budgets = AccountBudgets(totals, BudgetEvents(), totals.is_priced, clock)
+    pools, limiter = KeyPools(access, ModelNames(), totals.is_priced, budgets), Limiter(clock=clock)
     head = RequestHead("POST", TEAM, [(b"x-api-key", b"t" * 20)])
 
     choice = pools.choose(PoolRequest(head, pool, "opus", None), limiter, AdmissionRequest)

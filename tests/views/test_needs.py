@@ -8,8 +8,8 @@ from tests.views.fleets import NOW, Fleet
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.core.values.tickets import Ticket
 from paceline.settings import AccountSettings, KeyPoolSettings
-from paceline.store import Campaign, StoppedUnits
-from paceline.views.accounts import AccountView, account_view
+from paceline.store import Campaign, SpendRow, StoppedUnits
+from paceline.views.accounts import AccountBudget, AccountView, account_view, account_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.keys import KeyView
@@ -181,6 +181,31 @@ def test_a_login_is_reported_a_week_before_its_end_and_after_it() -> None:
     over = msgspec.structs.replace(soon, title="the login of max-1 has expired", since=NOW - 60)
 
     assert [found(left) for left in (8 * 86400, 7 * 86400, -60)] == [[], [soon], [over]]
+
+
+def test_an_account_whose_budget_is_reached_says_until_when_its_calls_are_refused() -> None:
+    account = AccountSettings(name="work", provider="anthropic", kind="metered", daily_budget=5.0)
+    rows = [
+        SpendRow(day="2023-11-14", key="", account=name, model="m", billed=dollars)
+        for name, dollars in (("work", 3.0), ("other", 9.0), ("work", 1.5))
+    ]
+
+    def seen(*unsaved: SpendRow) -> AccountView:
+        (found,) = account_views([account], {}, {}, lambda *, since: rows, unsaved, 1_700_000_000.0)
+        return found
+
+    near, reached = seen(), seen(msgspec.structs.replace(rows[0], billed=0.5))
+
+    expected = AccountBudget(budget="$5/day", spent=4.5, is_near=True, is_reached=False, resumes_at=None)
+    assert near.daily_budget == expected
+    assert needs(NeedSources(now=NOW, accounts=[near])) == []
+    (need,) = needs(NeedSources(now=NOW, accounts=[reached]))
+    assert (need.kind, need.title, need.target) == (
+        "reached_budget",
+        "the budget of the account work is reached",
+        "work",
+    )
+    assert (need.detail, need.until) == ("it has spent $5.00 of $5/day; its calls are refused", 1_700_006_400.0)
 
 
 def test_reasons_that_differ_only_in_numbers_are_one() -> None:

@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 from paceline.cli.time_text import moment
 from paceline.cli.work_text import cost_text, dollars
 from paceline.core.values.tokens import Tokens
+from paceline.views.accounts import AccountBudget
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, MemberFailure, SpendSum
 from paceline.views.keys import KeyView
 
@@ -69,8 +70,8 @@ def failure_text(failure: MemberFailure, now: float, zone: ZoneInfo) -> str:
     return f"{since}; tried last in the {pools} until {moment(failure.retry_at, now, zone)}"
 
 
-def budget_text(key: KeyView, now: float, zone: ZoneInfo) -> str:
-    """Return what a key has spent of its budget: `$3.10 of $5/day`; empty without one."""
+def budget_text(key: KeyView | AccountBudget, now: float, zone: ZoneInfo) -> str:
+    """Return what a key or an account has spent of its budget: `$3.10 of $5/day`; empty without one."""
     if key.budget is None:
         return ""
     text = f"{dollars(key.spent or 0.0)} of {key.budget}"

@@ -174,7 +174,7 @@ def _gateway(home: Home, background: BackgroundStore, tokens: AccessTokens, list
     spend = SpendTotals(price_list(home.settings.prices))
     gateway = Gateway(None, access, clock=SystemClock(), metrics=MetricsRegistry(), spend=spend)
     gateway.budgets.read_spend = background.spend
-    gateway.budgets.emit = lambda event: _keep_event(home.store, event)
+    gateway.budget_events.emit = lambda event: _keep_event(home.store, event)
     return gateway
 
 

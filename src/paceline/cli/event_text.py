@@ -17,6 +17,8 @@ STYLES = {
     "unit.parked": "yellow",
     "account.held": "bold red",
     "campaign.paused": "bold yellow",
+    "budget.warning": "yellow",
+    "budget.reached": "bold yellow",
     "window.closed": "yellow",
     "window.reopened": "green",
     "scope.paused": "yellow",

@@ -17,6 +17,8 @@ from paceline.client.home_daemon import LOOPBACK, URL_FILE
 from paceline.core import ScopeStatus
 from paceline.leadership import Leader
 from paceline.shared_leadership import this_machine
+from paceline.views.accounts import AccountView, account_views, known_accounts
+from paceline.views.fleet import FleetState
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend, MemberFailure
 from paceline.views.keys import KeyList, key_list
 
@@ -134,6 +136,20 @@ def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend
     with asking(home) as ask:
         answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
     return None if answer is None else answer.decoded(GatewaySpend)
+
+
+class _Accounts(msgspec.Struct, frozen=True):
+    accounts: list[AccountView]
+
+
+def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
+    """Return the accounts, and what they have spent of their budgets, by the daemon if there is one."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask("/v1/accounts")
+    if answer is not None and (live := answer.decoded(_Accounts)) is not None:
+        return live.accounts
+    accounts = known_accounts(home.settings, fleet.campaigns)
+    return account_views(accounts, home.environ, {}, home.store.spend, (), fleet.now)
 
 
 def read_keys(home: Home, now: float) -> KeyList:

@@ -25,6 +25,9 @@ _SIZE_UNITS = {
 }
 _LARGEST_SIZE = 10**18
 _LARGEST_PRICE = 100_000
+_DOLLARS = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)")
+LARGEST_BUDGET = 1e9
+"""Dollars. More is surely a typing error."""
 _OTHER_HOSTS = re.compile(r"^(\w+://(?:[^/?#]*@)?[^/?#,@]*),[^/?#@]*")
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgres")
 
@@ -109,6 +112,14 @@ def price(value: object) -> float:
             f"must be dollars per million tokens from 0 to {_LARGEST_PRICE}, without quotes, such as 3.0"
         )
     return float(value)
+
+
+def budget_dollars(value: object) -> float:
+    """Check an amount of dollars above zero."""
+    found = _DOLLARS.fullmatch(value.strip().replace(",", "")) if isinstance(value, str) else None
+    if found is None or not 0 < float(found[1]) <= LARGEST_BUDGET:
+        raise InvalidInput('must be dollars above 0 in quotes, such as "$30" or "$2.50"')
+    return float(found[1])
 
 
 def day(value: object) -> float:

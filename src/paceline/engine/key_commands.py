@@ -13,6 +13,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from paceline.config_files.checks import LARGEST_BUDGET
 from paceline.config_files.documents import did_you_mean
 from paceline.core.values.model_patterns import model_pattern
 from paceline.core.values.rates import Rate, check_rate
@@ -29,8 +30,6 @@ from paceline.store.client_keys import BudgetPeriod
 KEY_PREFIX: Final = "pk-paceline-"
 RANDOM_BYTES: Final = 32
 """Random bytes of a key: 256 bits, which nobody can guess, so that a plain SHA-256 of them is enough."""
-LARGEST_BUDGET: Final = 1_000_000_000.0
-"""Dollars. A larger number is a mistake."""
 MOST_MODELS: Final = 1000
 """Models that one key may name: more than any provider has."""
 HIGHEST_PRIORITY: Final = 9999

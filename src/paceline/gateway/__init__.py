@@ -3,12 +3,15 @@
     server_protocol   one port for the API and the gateway
     request_access    authentication, and the request as it is forwarded
     client_keys       keys of clients, and what each may use
-    client_checks     what is asked of the store for a request with such a key
+    client_checks     what is asked of keys and budgets in the course of a request
     background_store  reading a store in threads
     key_rules         what a key allows in the body of a call
     key_budgets       what a key may spend
+    account_budgets   what the calls of an account may cost in a day
+    budget_events     the events of both
     routes            the account and the upstream address of a path
     key_pools         the account of a pool that serves a request
+    member_failures   the accounts of pools whose calls fail
     model_names       the models that have a scope of their own
     exchange          one request, from its head to the end of its response
     wait_comments     signs of life for a client whose stream waits

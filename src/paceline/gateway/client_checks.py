@@ -1,4 +1,4 @@
-"""What is asked of the store for a request with a client's key: who it is, and whether the key still may.
+"""What is asked of keys and budgets in the course of a request: whose it is, whether it may continue, what it has used.
 
 Here: the order of reading and checking. Both wait for a store at most as long as `background_store` says, and then
 use what is known. Never here: the rules themselves.
@@ -16,6 +16,8 @@ from paceline.gateway.client_keys import (
 )
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import INVALID_TOKEN, RequestAccess, RequestHead, UpstreamRequest
+from paceline.gateway.request_log import CallRecord
+from paceline.gateway.upstream_call import UpstreamCall
 from paceline.store import ClientKey
 
 if TYPE_CHECKING:
@@ -47,7 +49,14 @@ async def authorized(access: RequestAccess, head: RequestHead) -> UpstreamReques
         raise
 
 
-async def check_client(gateway: "Gateway", request: UpstreamRequest, *, has_waited: bool) -> None:
+async def check_after_wait(gateway: "Gateway", request: UpstreamRequest, model: str | None) -> None:
+    """Raise `GatewayError` if the request, which has a slot now, may no longer be sent: much may have happened."""
+    await check_client(gateway, request, has_waited=True)
+    if request.route.pool is None:  # a pool checks its accounts when it chooses one
+        gateway.account_budgets.check(request.route.account, model)
+
+
+async def check_client(gateway: "Gateway", request: UpstreamRequest, *, has_waited: bool = False) -> None:
     """Raise `GatewayError` if the key of the client was revoked, or the path is not for keys.
 
     Its budget is checked here only if nothing else about the call remains to be checked.
@@ -67,3 +76,15 @@ async def check_budget(gateway: "Gateway", client: ClientKey) -> None:
     """Raise `GatewayError` if the budget of the key is reached."""
     await gateway.budgets.catch_up(client)
     gateway.budgets.check(client)
+
+
+def note_use(
+    gateway: "Gateway", request: UpstreamRequest, record: CallRecord, call: UpstreamCall, request_bytes: int
+) -> None:
+    """Count what a call has used, and announce the budgets that it has brought near their end."""
+    client, account = request.client, request.route.account
+    has_budget = account.daily_budget is not None or (client is not None and client.budget is not None)
+    gateway.calls.used(record, call, request_bytes, has_budget=has_budget)
+    gateway.account_budgets.note(account)
+    if client is not None:
+        gateway.budgets.note(client)

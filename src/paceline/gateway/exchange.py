@@ -17,7 +17,14 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.call_book import kept_model
-from paceline.gateway.client_checks import authorized, check_budget, check_client, presents_client_key
+from paceline.gateway.client_checks import (
+    authorized,
+    check_after_wait,
+    check_budget,
+    check_client,
+    note_use,
+    presents_client_key,
+)
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
@@ -187,7 +194,7 @@ class Exchange:
         account, record = request.route.account, self.record
         self._gateway.calls.let_in(record, request)
         if request.client is not None:
-            await check_client(self._gateway, request, has_waited=False)
+            await check_client(self._gateway, request)
         if request.takes_slot:
             reader = await self._read_request(request)
             if request.route.pool is not None:
@@ -260,6 +267,7 @@ class Exchange:
             joined_at = gateway.clock.now()
             try:
                 if self._pool is None:
+                    gateway.account_budgets.check(request.route.account, self.record.model)
                     waiting = gateway.limiter.slot_for(admission(self.record.scope))
                 elif (choice := gateway.key_pools.choose(self._pool, gateway.limiter, admission)) is not None:
                     request, waiting = _note_choice(self.record, choice), choice.waiting
@@ -296,8 +304,8 @@ class Exchange:
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
         try:
-            if slot.waited and request.client is not None:  # much may have happened to its key while it waited
-                await check_client(self._gateway, request, has_waited=True)
+            if slot.waited:
+                await check_after_wait(gateway, request, record.model)
             call = await self._call_upstream(request, slot)
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
@@ -356,11 +364,7 @@ class Exchange:
             call.give_up()
             self._call = None
             if slot is not None:
-                client, size = request.client, self.request_body.size
-                has_budget = client is not None and client.budget is not None
-                self._gateway.calls.used(self.record, call, size, has_budget=has_budget)
-                if client is not None:
-                    self._gateway.budgets.note(client)
+                note_use(self._gateway, request, self.record, call, self.request_body.size)
         if error is not None:
             if slot is not None and call.head is not None:
                 reporter.report_broken(request, slot, call.head)

@@ -6,26 +6,21 @@ repeat a 429 by themselves, which is of no use here for hours or weeks; nobody r
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from paceline.clock import Clock
 from paceline.engine.key_commands import scope_of_key
 from paceline.errors import PacelineError
-from paceline.events import Event
 from paceline.gateway.background_store import read_soon
-from paceline.gateway.errors import GatewayError
+from paceline.gateway.budget_events import BudgetEvents
+from paceline.gateway.errors import BUDGET_REACHED, GatewayError
 from paceline.gateway.spend_totals import DAY_SECONDS, KEPT_DAYS, OUTAGE_SECONDS, day_of
 from paceline.store import ClientKey, KeyBudget, SpendRow
 
 log = logging.getLogger("paceline.gateway")
 
 KeyId = tuple[str, float]
-Period = tuple[str, KeyBudget, float]
-"""The first day of a period, the budget, and when its key was made."""
-WARNING_SHARE = 0.8
-"""The share of a budget at which it warns: early enough to raise it before a team is stopped."""
-LEVELS = (WARNING_SHARE, 1.0)
 
 
 class KeySpend(Protocol):
@@ -41,15 +36,13 @@ class SpendReader(Protocol):
 
 
 class KeyBudgets:
-    """The budgets of all keys. `emit` stores an event; `read_spend` reads days that are not in memory any more."""
+    """The budgets of all keys. `read_spend` reads days that are not in memory any more."""
 
-    def __init__(self, spend: KeySpend, clock: Clock) -> None:
-        self.emit: Callable[[Event], object] | None = None
+    def __init__(self, spend: KeySpend, events: BudgetEvents, clock: Clock) -> None:
         self.read_spend: SpendReader | None = None
         self._spend = spend
+        self._events = events
         self._clock = clock
-        self._announced: dict[str, tuple[Period, float]] = {}
-        """The period of each key, and the highest share in it that was announced."""
         self._older: dict[KeyId, tuple[str, float]] = {}
         """The first day that is counted in memory, by key, and what the key has spent before it."""
         self._read_older_at = 0.0
@@ -67,9 +60,9 @@ class KeyBudgets:
         resumes_at = budget.begins_again_at(now)
         what = f"the budget of the key {key.name}, {budget.text}, is reached (${spent:,.2f} spent)"
         if resumes_at is None:
-            raise GatewayError(402, "budget_reached", f"{what}; ask for a key with another budget")
+            raise GatewayError(402, BUDGET_REACHED, f"{what}; ask for a key with another budget")
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(resumes_at))
-        raise GatewayError(402, "budget_reached", f"{what}; it continues at {when}", retry_after=resumes_at - now)
+        raise GatewayError(402, BUDGET_REACHED, f"{what}; it continues at {when}", retry_after=resumes_at - now)
 
     def note(self, key: ClientKey) -> None:
         """Announce a budget that is nearly or wholly spent, after a call."""
@@ -105,19 +98,8 @@ class KeyBudgets:
         return key.spent(self._spend.spent_by(key.name, since) + older, now)
 
     def _announce(self, key: ClientKey, budget: KeyBudget, spent: float, now: float) -> None:
-        """Emit an event at 80 % and at the end of a budget, once in each period."""
-        period = key.counted_from(now), budget, key.created_at
-        share = max((level for level in LEVELS if spent >= level * budget.dollars), default=0.0)
-        known = self._announced.get(key.name)
-        if known is None and now - key.created_at > DAY_SECONDS:
-            known = (period, share)  # announced before this process began
-        if known is None or known[0] != period:
-            known = (period, 0.0)
-        self._announced[key.name] = (period, max(share, known[1]))
-        if share > known[1] and self.emit is not None:
-            fields: dict[str, object] = {"budget": budget.text, "spent": round(spent, 6), "share": share}
-            fields["resumes_at"] = budget.begins_again_at(now)
-            self.emit(Event("budget.reached", now, scope_of_key(key.name), None, fields))
+        period, was_known = (key.counted_from(now), budget, key.created_at), now - key.created_at > DAY_SECONDS
+        self._events.announce(scope_of_key(key.name), budget, spent, now, period=period, was_known=was_known)
 
 
 def _first_kept_day(now: float) -> str:

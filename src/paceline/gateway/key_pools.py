@@ -18,8 +18,9 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
+from paceline.gateway.account_budgets import AccountBudgets
 from paceline.gateway.client_keys import REVOKED, check_model
-from paceline.gateway.errors import GatewayError
+from paceline.gateway.errors import BUDGET_REACHED, GatewayError
 from paceline.gateway.key_rules import IsPriced, check_price
 from paceline.gateway.member_failures import Failing, MemberFailures
 from paceline.gateway.model_names import ModelNames
@@ -111,11 +112,12 @@ class _Candidate(msgspec.Struct):
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
-    def __init__(self, access: RequestAccess, names: ModelNames, is_priced: IsPriced | None = None) -> None:
-        """`is_priced` returns whether the cost of a model is known. Without it, none is."""
+    def __init__(self, access: RequestAccess, names: ModelNames, is_priced: IsPriced, budgets: AccountBudgets) -> None:
+        """`is_priced` returns whether the cost of a model is known."""
         self._access = access
         self._names = names
-        self._is_priced = is_priced or (lambda model: False)
+        self._is_priced = is_priced
+        self._budgets = budgets
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -140,7 +142,7 @@ class KeyPools:
         self, request: PoolRequest, limiter: Limiter, admission: Callable[[str], AdmissionRequest]
     ) -> Choice | None:
         deferred: list[_Candidate] = []
-        useless: list[str] = []
+        useless: list[GatewayError] = []
         for choice in self._choices(request, limiter, admission, useless):
             if choice.fallback is not None and any(not _is_closed(each) for each in deferred):
                 break  # a fallback is for a pool without an open account
@@ -155,7 +157,7 @@ class KeyPools:
         if best is not None:
             return best.choice
         if not request.refused_by:
-            raise all_held(request.pool.name, [*(each.deferred.detail for each in deferred), *useless])
+            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
         return None
 
     def _choices(
@@ -163,7 +165,7 @@ class KeyPools:
         request: PoolRequest,
         limiter: Limiter,
         admission: Callable[[str], AdmissionRequest],
-        useless: list[str],
+        useless: list[GatewayError],
     ) -> Iterable[Choice]:
         """Yield the accounts in the order in which they are tried, then the fallback routes."""
         accounts = [self._access.account(name) for name in request.pool.accounts if name not in request.refused_by]
@@ -175,11 +177,12 @@ class KeyPools:
         by_load.sort(key=lambda each: self._failures.is_tried_last(each.name, now))
         for account in by_load:
             try:
+                self._budgets.check(account, request.model)
                 upstream = request.authorized(account.name) or self._access.authorize(request.head, account.name)
             except GatewayError as error:
                 if error.code == REVOKED:  # no other account would take the client's key
                     raise
-                useless.append(str(error))
+                useless.append(error)
                 continue
             scope = self._names.scope(account.provider, account.name, request.model)
             yield Choice(upstream, scope, request.model, limiter.slot_for(admission(scope)))
@@ -202,6 +205,7 @@ class KeyPools:
             if request.client is not None:
                 check_model(request.client, account.provider, model)
                 check_price(request.client, model, self._is_priced)
+            self._budgets.check(account, model)
             if route.account in request.refused_by:
                 return None
             if route.model is not None and route.model != request.model:
@@ -321,8 +325,12 @@ def _opens_at(candidate: _Candidate) -> float:
     return math.inf if at is None else at
 
 
-def all_held(pool: str, reasons: Sequence[str]) -> GatewayError:
-    return GatewayError(403, "held", f"no account of the pool {pool} can serve this: {'; '.join(reasons)}")
+def all_held(pool: str, held: Sequence[str], errors: Sequence[GatewayError]) -> GatewayError:
+    """Return the answer if no account can serve: a 402 if only budgets are in the way, else a 403."""
+    message = f"no account of the pool {pool} can serve this: {'; '.join([*held, *map(str, errors)])}"
+    if held or any(each.code != BUDGET_REACHED for each in errors):
+        return GatewayError(403, "held", message)
+    return GatewayError(402, BUDGET_REACHED, message, retry_after=errors[0].retry_after)
 
 
 def look_again_seconds(waiting: int) -> float:

@@ -11,6 +11,8 @@ import msgspec
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
+from paceline.gateway.account_budgets import AccountBudgets
+from paceline.gateway.budget_events import BudgetEvents
 from paceline.gateway.call_book import CallBook
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.key_budgets import KeyBudgets
@@ -83,9 +85,12 @@ class Gateway:
         self.calls = CallBook(clock, spend or SpendTotals(price_list()), metrics)
         self.calls.why = self._why
         self.model_names = self.calls.model_names
-        self.key_pools = KeyPools(access, self.model_names, self.calls.spend.is_priced)
+        self.budget_events = BudgetEvents()
+        is_priced = self.calls.spend.is_priced
+        self.account_budgets = AccountBudgets(self.calls.spend, self.budget_events, is_priced, clock)
+        self.key_pools = KeyPools(access, self.model_names, is_priced, self.account_budgets)
         self.calls.failures = self.key_pools.failures
-        self.budgets = KeyBudgets(self.calls.spend, clock)
+        self.budgets = KeyBudgets(self.calls.spend, self.budget_events, clock)
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
         self.connections: set[TimeChecked] = set()

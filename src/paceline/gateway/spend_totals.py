@@ -100,6 +100,7 @@ class SpendTotals:
         self._sums: dict[SpendId, _Sum] = {}
         """What is not stored yet."""
         self._by_key: DollarsByDay = {}
+        self._by_account: DollarsByDay = {}
         self._today = _Sum()
         """All requests of the day."""
         self._day, self._day_ends = "", 0.0
@@ -158,6 +159,11 @@ class SpendTotals:
         self._settle()
         return sum(dollars for day, dollars in self._by_key.get(key, {}).items() if day >= since)
 
+    def spent_on(self, account: str, day: str) -> float:
+        """Return the dollars, billed and imputed, that calls on the account have cost on that day."""
+        self._settle()
+        return self._by_account.get(account, {}).get(day, 0.0)
+
     def today(self, now: float) -> SpendRow:
         """Return the sum of this day (UTC)."""
         if now >= self._day_ends:
@@ -178,7 +184,7 @@ class SpendTotals:
         self._store = store
         self._begin_day(now)
         unsaved = self.unsaved()
-        self._by_key, self._today = {}, _Sum()
+        self._by_key, self._by_account, self._today = {}, {}, _Sum()
         for row in (*rows, *unsaved):
             self._count_dollars(row)
             if row.day == self._day:
@@ -213,7 +219,7 @@ class SpendTotals:
         self._settle()
         self._day, self._today, self._models = day, _Sum(), set()
         oldest = day_of(now - KEPT_DAYS * DAY_SECONDS)
-        for dollars in self._by_key.values():
+        for dollars in (*self._by_key.values(), *self._by_account.values()):
             for old in [each for each in dollars if each < oldest]:
                 del dollars[old]
 
@@ -227,5 +233,5 @@ class SpendTotals:
         return name
 
     def _count_dollars(self, row: SpendRow) -> None:
-        by_day = self._by_key.setdefault(row.key, {})
-        by_day[row.day] = by_day.get(row.day, 0.0) + row.dollars
+        for by_day in (self._by_key.setdefault(row.key, {}), self._by_account.setdefault(row.account, {})):
+            by_day[row.day] = by_day.get(row.day, 0.0) + row.dollars

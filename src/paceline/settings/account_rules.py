@@ -20,6 +20,11 @@ def account_mistakes(name: str, account: AccountSettings) -> Iterator[tuple[str,
             f"accounts.{name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
             ' remove it, or set kind = "metered"',
         )
+    if account.daily_budget is not None:
+        yield (
+            "daily_budget",
+            f"accounts.{name}.daily_budget counts calls of the gateway, which takes metered accounts only; remove it",
+        )
     if account.via_gateway:
         yield (
             "via_gateway",

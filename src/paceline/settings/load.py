@@ -113,6 +113,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "base_url": checks.web_url,
         "key_env": checks.variable_name,
         "via_gateway": checks.truth,
+        "daily_budget": checks.budget_dollars,
         "expires": checks.day,
         **RATES,
     },

@@ -56,6 +56,8 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str | None = None
     via_gateway: bool = False
     """Whether sessions send their calls through the gateway, so that each call counts as a run."""
+    daily_budget: float | None = None
+    """Dollars that the gateway's calls on it may cost in a day (UTC)."""
     expires: float | None = None
     """When its login or key ends, as a Unix time, if somebody has written it down."""
     is_implicit: bool = False

@@ -16,6 +16,10 @@ _DAY_SECONDS: Final = 86400
 BudgetPeriod = Literal["day", "month", "total"]
 
 
+WARNING_SHARE: Final = 0.8
+"""The share of a budget at which it warns: early enough to raise it before anybody is stopped."""
+
+
 class KeyBudget(msgspec.Struct, frozen=True):
     """What the calls of a key may cost: so many dollars in each day or month (UTC), or in all."""
 

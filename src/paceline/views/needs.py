@@ -14,7 +14,7 @@ from paceline.engine.stop_reasons import reason_family
 from paceline.plans.login_expiry import LoginExpiry
 from paceline.settings import KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
-from paceline.views.accounts import AccountView
+from paceline.views.accounts import AccountBudget, AccountView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.hosts import HostRow
@@ -99,7 +99,8 @@ def needs(sources: NeedSources) -> list[Need]:
         *(_missing_key(each) for each in accounts if each.key is not None and not each.key.is_set),
         *(_idle_pool(pool, stuck) for pool in idle),
         *(_failing(each) for each in failing),
-        *(_reached(key) for key in sources.keys if key.is_reached),
+        *(_reached("account", name, budget) for name, budget in _budgets(accounts) if budget.is_reached),
+        *(_reached("key", key.name, key) for key in sources.keys if key.is_reached),
         *(_stopped(group) for group in by_reason(sources.stopped)),
         *(_paused(each) for each in sources.campaigns if each.state == "paused" and each.pause_reason is not None),
         *(_host(each) for each in sources.hosts if each.problem is not None),
@@ -174,7 +175,8 @@ def _stuck_accounts(
     keyless = {
         each.name: _Stuck(f"{each.key.name} is not set") for each in accounts if each.key and not each.key.is_set
     }
-    return stuck | keyless
+    spent = {name: _Stuck("its budget is reached") for name, budget in _budgets(accounts) if budget.is_reached}
+    return stuck | spent | keyless
 
 
 def _idle_pool(pool: KeyPoolSettings, stuck: Mapping[str, _Stuck]) -> Need:
@@ -219,14 +221,18 @@ def _failing(failure: MemberFailure) -> Need:
     )
 
 
-def _reached(key: KeyView) -> Need:
+def _budgets(accounts: Iterable[AccountView]) -> list[tuple[str, AccountBudget]]:
+    return [(each.name, each.daily_budget) for each in accounts if each.daily_budget is not None]
+
+
+def _reached(what: str, name: str, spent: KeyView | AccountBudget) -> Need:
     return Need(
         kind="reached_budget",
-        title=f"the budget of the key {key.name} is reached",
-        detail=f"it has spent ${key.spent or 0.0:,.2f} of {key.budget}; its calls are refused",
+        title=f"the budget of the {what} {name} is reached",
+        detail=f"it has spent ${spent.spent or 0.0:,.2f} of {spent.budget}; its calls are refused",
         action="none",
-        target=key.name,
-        until=key.resumes_at,
+        target=name,
+        until=spent.resumes_at,
     )
 
 

@@ -261,6 +261,7 @@ async def test_accounts_tell_names_of_variables_and_no_secret(run_daemon: RunDae
         "env": [{"name": "CLAUDE_CONFIG_DIR", "is_set": True}],
         "held": None,
         "expiry": None,
+        "daily_budget": None,
     }
     assert second["key"] == {"name": "WORK_KEY", "is_set": True}
     assert "secret" not in answer.text

@@ -14,7 +14,7 @@ from paceline.api.request_body import read_body
 from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Sessions, Windows
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
-from paceline.views.accounts import AccountView, account_view, known_accounts
+from paceline.views.accounts import AccountView, account_views, known_accounts
 from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.hosts import host_rows
@@ -100,7 +100,8 @@ def list_sessions(context: Context) -> Sessions:
 def _accounts(context: ApiContext) -> list[AccountView]:
     statuses = {status.scope: status for status in context.engine.limiter.statuses()}
     accounts = known_accounts(context.settings, context.store.campaigns())
-    return [account_view(account, context.environ, statuses.get(account.scope)) for account in accounts]
+    store, unsaved = context.store, context.calls.unsaved()
+    return account_views(accounts, context.environ, statuses, store.spend, unsaved, context.now)
 
 
 @get("/v1/accounts", sync_to_thread=False, summary="The accounts, default logins included, without secrets")

@@ -1,6 +1,5 @@
 """`status`: the engine, the pool and every scope that needs attention, as they are now."""
 
-import os
 import time
 from collections.abc import Sequence
 
@@ -10,13 +9,12 @@ from rich.text import Text
 
 from paceline.cli.call_text import budget_text, call_counts_text, failure_text
 from paceline.cli.limit_text import condition_text, limit_text
-from paceline.cli.live_state import read_keys, read_live
+from paceline.cli.live_state import read_accounts, read_keys, read_live
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
 from paceline.cli.wiring import Home, open_home
-from paceline.plans.login_expiry import login_expiry
-from paceline.views.accounts import known_accounts
+from paceline.views.accounts import AccountView
 from paceline.views.capacity import capacity_rows
 from paceline.views.fleet import FleetState
 from paceline.views.gateway_calls import GatewayCounts, MemberFailure
@@ -53,11 +51,8 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures
     for key in read_keys(home, now).keys:
         if key.is_reached:
             _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
-    for account in known_accounts(home.settings, fleet.campaigns):
-        expiry = login_expiry(account, os.environ)
-        if expiry is not None and expiry.is_due(now):
-            when = f"{'expired' if expiry.at <= now else 'expires'} {moment(expiry.at, now, home.zone)}"
-            _print_fact(account.scope, f"its {expiry.what} {when}; {expiry.fix}")
+    for account in read_accounts(home, fleet):
+        _print_account(account, now, home)
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:
@@ -68,6 +63,16 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures
         if condition := condition_text(row, now):
             _print_fact(row.scope, condition)
     _print_fact("home", str(home.path))
+
+
+def _print_account(account: AccountView, now: float, home: Home) -> None:
+    """Print what people should know of an account besides its limits: the end of its login, and its budget."""
+    expiry, budget = account.expiry, account.daily_budget
+    if expiry is not None and expiry.is_due(now):
+        when = f"{'expired' if expiry.at <= now else 'expires'} {moment(expiry.at, now, home.zone)}"
+        _print_fact(account.scope, f"its {expiry.what} {when}; {expiry.fix}")
+    if budget is not None and budget.is_near:
+        _print_fact(account.scope, f"its budget: {budget_text(budget, now, home.zone)}")
 
 
 def _print_fact(name: str, value: str) -> None:

@@ -1,15 +1,15 @@
 """`why UNIT`: what holds it, since when, until when, and what a person can do about it; also for a call."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
 from rich.text import Text
 
-from paceline.cli.call_text import failure_text, tokens_text
+from paceline.cli.call_text import budget_text, failure_text, tokens_text
 from paceline.cli.limit_text import condition_text, learnt_text
-from paceline.cli.live_state import asking, read_live
+from paceline.cli.live_state import asking, read_accounts, read_live
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
@@ -19,6 +19,7 @@ from paceline.cli.work_text import cost_text
 from paceline.engine.campaign_lookup import find_campaign
 from paceline.engine.key_commands import scope_of_key
 from paceline.errors import UnknownName
+from paceline.views.accounts import AccountBudget
 from paceline.views.capacity import ScopeCapacity, capacity_rows
 from paceline.views.gateway_calls import GatewayRequest, MemberFailure
 from paceline.views.why import Why
@@ -68,10 +69,11 @@ def _find_call(home: Home, name: str) -> GatewayRequest:
 
 
 class _Capacity(msgspec.Struct, frozen=True):
-    """The scopes of an account, a pool or a key, and its accounts that fail calls of pools."""
+    """The scopes of an account, a pool or a key, its accounts that fail calls of pools, and budgets by scope."""
 
     scopes: Sequence[ScopeCapacity]
     failures: Sequence[MemberFailure]
+    budgets: Mapping[str, AccountBudget]
 
 
 def _capacity_of(home: Home, name: str) -> _Capacity | None:
@@ -82,12 +84,17 @@ def _capacity_of(home: Home, name: str) -> _Capacity | None:
     meant = {each.scope for each in settings.accounts.values() if {each.name, each.scope} & accounts}
     meant |= {scope_of_key(name), name}
     live = read_live(home)
-    rows = capacity_rows(home.read_fleet(time.time(), scopes=live.scopes))
+    fleet = home.read_fleet(time.time(), scopes=live.scopes)
+    rows = capacity_rows(fleet)
     of_models = tuple(f"{scope}/" for scope in meant)
     found = [
         row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))
     ]
-    return _Capacity(found, [each for each in live.failures if each.scope in meant]) if found else None
+    if not found:
+        return None
+    known = [each for each in read_accounts(home, fleet) if each.scope in meant]
+    budgets = {each.scope: each.daily_budget for each in known if each.daily_budget is not None}
+    return _Capacity(found, [each for each in live.failures if each.scope in meant], budgets)
 
 
 def _print_capacity(capacity: _Capacity, home: Home) -> None:
@@ -96,7 +103,9 @@ def _print_capacity(capacity: _Capacity, home: Home) -> None:
     for row in capacity.scopes:
         of = "" if row.limit is None else f" of {row.limit}"
         is_open = "no calls wait for its limits" if row.kind == "key" else "open"
-        state = "; ".join(filter(None, (failures.get(row.scope), condition_text(row, now)))) or is_open
+        budget = capacity.budgets.get(row.scope)
+        spent = None if budget is None else f"its budget: {budget_text(budget, now, home.zone)}"
+        state = "; ".join(filter(None, (failures.get(row.scope), spent, condition_text(row, now)))) or is_open
         out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
         out().print(Text.assemble(("  now    ", "dim"), f"{row.in_flight}{of} in flight, {row.queued} waiting"))
 
