@@ -14,7 +14,7 @@ start = ["x", "{prompt}"]
 
 
 def test_every_agent_of_the_plan_file_is_shipped() -> None:
-    assert agent_names() == [
+    assert agent_names() == (
         "aider",
         "claude",
         "codex",
@@ -25,7 +25,7 @@ def test_every_agent_of_the_plan_file_is_shipped() -> None:
         "openclaw-gateway",
         "opencode",
         "qwen",
-    ]
+    )
 
 
 @pytest.mark.parametrize("name", agent_names())

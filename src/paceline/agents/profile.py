@@ -144,10 +144,11 @@ def _fill(part: str, **values: str) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], part)
 
 
-def agent_names() -> list[str]:
+@functools.cache
+def agent_names() -> tuple[str, ...]:
     """Return the names of the shipped agents."""
     files = resources.files(__package__).iterdir()
-    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
+    return tuple(sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX)))
 
 
 @functools.cache

@@ -57,16 +57,15 @@ def needed_branches(pattern: str) -> tuple[Branch, ...]:
 
 def telling_words(branches: Iterable[Branch]) -> tuple[str, ...]:
     """Return few words, one of which is in every text that has all that one of the branches needs."""
+    different = set(branches)
     chosen: set[str] = set()
-    for branch in sorted(set(branches), key=len):
-        new = [_uncovered(words, chosen) for words in branch]
-        best = min(zip(new, branch, strict=True), key=lambda option: (_commonness(option[1]), len(option[0])))
-        chosen |= best[0]
+    unfound = frozenset(word for branch in different for words in branch for word in words)
+    for branch in sorted(different, key=len):
+        new = [words & unfound for words in branch]
+        best = min(zip(new, branch, strict=True), key=lambda option: (_commonness(option[1]), len(option[0])))[0]
+        chosen |= best
+        unfound = frozenset(word for word in unfound if not any(other in word for other in best)) if best else unfound
     return shortest(frozenset(chosen))
-
-
-def _uncovered(words: Words, chosen: set[str]) -> set[str]:
-    return {word for word in words if not any(other in word for other in chosen)}
 
 
 def _commonness(words: Words) -> tuple[int, int]:
