@@ -13,17 +13,19 @@ from typing import Any
 
 import httpx
 from tests.cli.shell import accept_interrupts
+from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 40.0
 POLL_SECONDS = 0.05
 PROGRAM = ("paceline",)
 ROOT = Path(__file__).parents[1]
+Process = WarmProcess | subprocess.Popen[str]
 
 
 class Member:
     """One process, and a client for its API."""
 
-    def __init__(self, process: "subprocess.Popen[str]", address: str, env: dict[str, str]) -> None:
+    def __init__(self, process: Process, address: str, env: dict[str, str]) -> None:
         url, _, token = address.partition("/?token=")
         self.process = process
         self.env = env
@@ -54,7 +56,7 @@ class Fleet:
         self.folder = folder
         self.store_url = store_url
         self.members: list[Member] = []
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Process] = []
 
     def env(self, home: str = "home", store_url: str | None = None) -> dict[str, str]:
         return {
@@ -91,17 +93,22 @@ class Fleet:
         env: dict[str, str] | None = None,
         host: str | None = None,
         program: Sequence[str] = PROGRAM,
-    ) -> "subprocess.Popen[str]":
-        named = [] if host is None else ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
-        process = subprocess.Popen(
-            [*named, sys.executable, "-m", *program, *argv],
-            cwd=self.folder,
-            env={**(env or self.env()), "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=accept_interrupts,
-        )
+    ) -> Process:
+        env = {**(env or self.env()), "PYTHONPATH": str(ROOT)}
+        process: Process
+        if host is None and program == PROGRAM:
+            process = WarmProcess(*argv, cwd=self.folder, env=env)
+        else:
+            named = [] if host is None else ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
+            process = subprocess.Popen(
+                [*named, sys.executable, "-m", *program, *argv],
+                cwd=self.folder,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                preexec_fn=accept_interrupts,
+            )
         self._started.append(process)
         return process
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from tests.cli.shell import Shell
 from tests.postgres_server import PostgresServer
+from tests.warm_process import WarmProcess
 
 from paceline.store import UnitCounts
 from paceline.store.postgres import PostgresStore
@@ -70,7 +71,7 @@ class Fleet:
         (self.shell.folder / "plan.toml").write_text("\n".join(lines))
         self.shell.run("add", "plan.toml")
 
-    def _up(self) -> "subprocess.Popen[str]":
+    def _up(self) -> WarmProcess:
         return self.shell.up()[0]
 
     # -- the life of the daemon ----------------------------------------------------------------------

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cli.shell import accept_interrupts
 from tests.cli.shell import shell as shell
+from tests.warm_process import WarmProcess
 from typer.testing import CliRunner
 
 from paceline.cli.main import app
@@ -38,7 +36,7 @@ class Workspace:
         self.folder = folder
         self.home = folder / "home"
         self._runner = runner
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[WarmProcess] = []
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -61,17 +59,10 @@ class Workspace:
         """Run a command with --json, and return what it prints."""
         return json.loads(self.run(*argv, "--json", code=code).stdout)
 
-    def start(self, *argv: object) -> "subprocess.Popen[str]":
+    def start(self, *argv: object) -> WarmProcess:
         """Start a command in a process of its own, as from a shell."""
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "paceline", *map(str, argv)],
-            env={**os.environ, **TERMINAL_ENV},
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=accept_interrupts,
-        )
+        env = {**os.environ, **TERMINAL_ENV, "PYTHONUNBUFFERED": "1"}
+        process = WarmProcess(*map(str, argv), cwd=self.folder, env=env)
         self._started.append(process)
         return process
 
@@ -93,7 +84,7 @@ def _command_line(pid: int) -> str:
         return ""
 
 
-def read_until(process: "subprocess.Popen[str]", words: str) -> str:
+def read_until(process: WarmProcess, words: str) -> str:
     """Read the output up to the line that contains the words."""
     assert process.stdout is not None
     seen = ""
@@ -109,9 +100,9 @@ def read_until(process: "subprocess.Popen[str]", words: str) -> str:
     raise AssertionError(f"ended without {words!r}: {seen}{process.stderr.read() if process.stderr else ''}")
 
 
-def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+def finish(process: WarmProcess) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, out, err
+    return process.wait(), out, err
 
 
 @pytest.fixture

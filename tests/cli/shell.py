@@ -4,12 +4,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 30
 
@@ -26,18 +26,10 @@ class Shell:
         self.folder = folder
         self.home = folder / "home"
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PACELINE_HOME": str(self.home), "TZ": "UTC"}
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[WarmProcess | subprocess.Popen[str]] = []
 
-    def start(self, *argv: str, **env: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *argv],
-            cwd=self.folder,
-            env={**self.env, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=accept_interrupts,
-        )
+    def start(self, *argv: str, **env: str) -> WarmProcess:
+        process = WarmProcess(*argv, cwd=self.folder, env={**self.env, **env})
         self.started.append(process)
         return process
 
@@ -54,7 +46,7 @@ class Shell:
         assert process.returncode == code, out + err
         return out, err
 
-    def up(self, *argv: str, **env: str) -> "tuple[subprocess.Popen[str], str]":
+    def up(self, *argv: str, **env: str) -> tuple[WarmProcess, str]:
         """The daemon once it serves, and the line it printed."""
         process = self.start("up", "--port", "0", *argv, **env)
         assert process.stdout is not None

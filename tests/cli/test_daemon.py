@@ -9,12 +9,17 @@ import sys
 
 import httpx
 from tests.cli.shell import PATIENCE_SECONDS, Shell, url_of
+from tests.warm_process import WarmProcess
+
+Process = WarmProcess | subprocess.Popen[str]
 
 
-def end(process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+def end(
+    process: "WarmProcess | subprocess.Popen[str]", number: signal.Signals = signal.SIGTERM
+) -> tuple[int, str, str]:
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    return process.returncode, out, err
+    return process.wait(), out, err
 
 
 def test_it_prints_one_address_that_opens_the_page_and_ends_on_a_signal(shell: Shell) -> None:

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ import msgspec
 from tests.cli.shell import Shell
 from tests.cluster.machines import Machine
 from tests.fleet import ROOT, until
+from tests.warm_process import WarmProcess
 
 UNITS = 60
 STEP_UNITS = 6
@@ -85,7 +85,7 @@ class ClusterRun:
         shell.run("add", "plan.toml")
         self.daemon, self.http = self._start()
 
-    def _start(self) -> "tuple[subprocess.Popen[str], httpx.Client]":
+    def _start(self) -> tuple[WarmProcess, httpx.Client]:
         daemon = self.shell.start("up", *self._up)
         assert daemon.stdout is not None
         impatience = threading.Timer(PATIENCE_SECONDS, daemon.kill)

@@ -1,7 +1,6 @@
 """Sixty units on two SSH hosts under two engines on one PostgreSQL database, whose leader is killed again and again."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests.cli.shell import shell as shell
 from tests.cluster.cluster_run import PYTHON, ClusterRun, end_tunnels, free_port
 from tests.cluster.ssh_servers import SshHosts, ssh_hosts
 from tests.postgres_server import running_server
+from tests.warm_process import WarmProcess
 
 pytestmark = pytest.mark.cluster
 LEASE_SECONDS = 30.0
@@ -22,12 +22,12 @@ class FleetRun(ClusterRun):
     """A run with two engines. `daemon` and `http` are the one that leads."""
 
     def __init__(self, shell: Shell, settings: str) -> None:
-        self.members: list[tuple[subprocess.Popen[str], httpx.Client]] = []
+        self.members: list[tuple[WarmProcess, httpx.Client]] = []
         super().__init__(shell, settings, port=free_port())
         self._second = ("--port", str(free_port()))
         self._add_second()
 
-    def _start(self) -> "tuple[subprocess.Popen[str], httpx.Client]":
+    def _start(self) -> tuple[WarmProcess, httpx.Client]:
         member = super()._start()
         self.members.append(member)
         return member
@@ -49,7 +49,7 @@ class FleetRun(ClusterRun):
         self._second = ("--port", str(free_port()))
         self._add_second()
 
-    def _leading(self) -> "tuple[subprocess.Popen[str], httpx.Client] | None":
+    def _leading(self) -> tuple[WarmProcess, httpx.Client] | None:
         for member in self.members:
             with contextlib.suppress(httpx.TransportError, KeyError):
                 if member[1].get("/v1/status").json()["engine"]["state"] == "leading":

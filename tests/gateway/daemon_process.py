@@ -5,12 +5,12 @@ import json
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 50
 
@@ -28,17 +28,13 @@ class Daemon:
         (folder / "plan.toml").write_text(plan)
 
     def give(self, *argv: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "paceline", *argv],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=self.patience, check=False,
-        )  # fmt: skip
+        process = WarmProcess(*argv, cwd=self.folder, env=self.env)
+        out, err = process.communicate(timeout=self.patience)
+        return subprocess.CompletedProcess(argv, process.wait(), out, err)
 
     @contextlib.contextmanager
     def up(self) -> Iterator[httpx.Client]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", "up", "--port", "0", "--json"],
-            cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = WarmProcess("up", "--port", "0", "--json", cwd=self.folder, env=self.env)
         impatience = threading.Timer(self.patience, process.kill)
         impatience.start()
         try:

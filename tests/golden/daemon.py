@@ -3,8 +3,6 @@
 import contextlib
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import httpx
 from tests.golden.command import Home
 from tests.golden.normal import normal, normal_text
+from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 30.0
 
@@ -47,10 +46,7 @@ class Daemon:
 @contextlib.contextmanager
 def daemon_in(home: Home) -> Iterator[Daemon]:
     """Start the daemon on a free port, and end it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paceline", "up", "--port", "0", "--json"],
-        cwd=home.folder, env=home.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = WarmProcess("up", "--port", "0", "--json", cwd=home.folder, env=home.environ)
     impatience = threading.Timer(2 * PATIENCE_SECONDS, process.kill)  # one that hangs fails its test, not the suite
     impatience.start()
     try:

@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.daemon import Daemon
+from tests.warm_process import WarmProcess
 
 from paceline.core import ScopeStatus
 
@@ -41,7 +40,7 @@ class UpProcess:
         self.folder = folder
         self.page = ""
         self._port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: WarmProcess | None = None
 
     def start(self) -> None:
         self._process = self._command("up", "--port", str(self._port))
@@ -52,23 +51,17 @@ class UpProcess:
             if found := URL.search(line):
                 self.page, self._port = found[0], int(found[1])
                 return
-        raise AssertionError(f"paceline up printed no address: {''.join(printed)}")
+        raise AssertionError(f"paceline up printed no address: {''.join(printed)}{self._process.stderr.read()}")
 
     def run(self, *argv: str) -> None:
         """Run another command in the same home."""
         command = self._command(*argv)
-        printed, _ = command.communicate(timeout=PATIENCE_SECONDS)
-        assert command.returncode == 0, printed
+        printed, complaints = command.communicate(timeout=PATIENCE_SECONDS)
+        assert command.returncode == 0, printed + complaints
 
-    def _command(self, *argv: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "paceline", *argv],
-            cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "PACELINE_HOME": str(self.folder / "home")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def _command(self, *argv: str) -> WarmProcess:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "PACELINE_HOME": str(self.folder / "home")}
+        return WarmProcess(*argv, cwd=self.folder, env=env)
 
     def stop(self) -> None:
         if self._process is not None:

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.cli.conftest import Workspace, lines_of
+from tests.warm_process import WarmProcess
 
 from paceline.cli.wiring import open_home
 
@@ -35,7 +36,7 @@ def test_after_any_number_of_kills_each_unit_ran_once_and_its_end_was_told_once(
     assert told_ends(workspace) == {f"docs/{name}": 1 for name in UNITS}
 
 
-def kill_within(workspace: Workspace, process: "subprocess.Popen[str]", chance: random.Random) -> None:
+def kill_within(workspace: Workspace, process: WarmProcess, chance: random.Random) -> None:
     """Kill a run after it has started a few more units, in the middle of whatever it does then."""
     enough = sum(starts(workspace).values()) + chance.randint(0, 3)
     while sum(starts(workspace).values()) < enough and not has_ended_within(process, POLL_SECONDS):
@@ -45,7 +46,7 @@ def kill_within(workspace: Workspace, process: "subprocess.Popen[str]", chance: 
     process.wait()
 
 
-def has_ended_within(process: "subprocess.Popen[str]", seconds: float) -> bool:
+def has_ended_within(process: WarmProcess, seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
