@@ -32,8 +32,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.parametrize("first", range(0, SUITE_SEEDS, SEEDS_PER_CHUNK))
 def test_no_promise_is_broken(first: int) -> None:
-    for seed in range(first, first + SEEDS_PER_CHUNK):
-        World(seed).run()
+    """Nor does nothing happen: a world without trouble would pass every check."""
+    figures = [World(seed).run() for seed in range(first, first + SEEDS_PER_CHUNK)]
+    assert sum(f.granted_from_queue for f in figures) > 300
+    assert sum(f.reports for f in figures) > 30
+    assert sum(f.polls for f in figures) > 15
+    assert sum(f.restarts for f in figures) > 15
+    assert sum(f.expired for f in figures) > 2
 
 
 def test_a_needless_wake_up_changes_no_order_after_a_restart() -> None:
@@ -125,16 +130,6 @@ def test_figures_tell_what_happened() -> None:
     assert isinstance(figures, Figures)
     assert figures.steps == 300
     assert min(figures.asked, figures.granted_from_queue, figures.reports, figures.restarts) > 0
-
-
-def test_all_kinds_of_trouble_come_up_in_the_suite() -> None:
-    """A world in which nothing happens would pass every check."""
-    figures = [World(seed).run() for seed in range(60)]
-    assert sum(f.granted_from_queue for f in figures) > 1_000
-    assert sum(f.reports for f in figures) > 100
-    assert sum(f.polls for f in figures) > 50
-    assert sum(f.restarts for f in figures) > 50
-    assert sum(f.expired for f in figures) > 20
 
 
 @pytest.mark.parametrize(
