@@ -24,7 +24,7 @@ REFUSED = "refused at 19 20 min ago"
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, f"held 18 of 24: {REFUSED}; 19 is tried in 10 min because nothing was refused since"),
+        ({}, f"held 18 of 24: {REFUSED}; 19 is tried in 10 min if nothing is refused until then"),
         ({"next_try_at": NOW - 1.0}, f"held 18 of 24: {REFUSED}; 19 is tried next because nothing was refused since"),
         ({"next_try_at": None, "reason": "19 is being tried"}, f"held 18 of 24: {REFUSED}; 19 is being tried"),
         ({"of": None, "refused_at": None, "next_try_at": None, "reason": "it stays"}, "held 18: after a 429; it stays"),

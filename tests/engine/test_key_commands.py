@@ -52,11 +52,7 @@ def test_a_key_is_stored_hashed_with_its_event_and_its_limits(settings: Settings
     assert len(created.text) == len("pk-paceline-") + 43
     assert store.client_keys() == [HashedKey(record, digest_of_key(created.text.encode()))]
     events = [each.event for each in store.events()]
-    assert [(each.name, each.scope) for each in events] == [
-        ("key.created", "key:team"),
-        ("control.limit", "key:team"),
-        ("control.rate", "key:team"),
-    ]
+    assert [(each.name, each.scope) for each in events] == [("key.created", "key:team")]
     assert created.text not in repr(events)
 
 
@@ -91,6 +87,14 @@ def test_a_key_that_is_not_there_is_not_revoked(settings: Settings) -> None:
     create_key(store, settings, KeyRequest(name="team"), now=NOW)
     with pytest.raises(UnknownName, match="there is no key 'taem'; did you mean"):
         revoke_key(store, "taem", now=NOW)
+
+
+def test_all_mistakes_of_a_key_are_named_at_once(settings: Settings) -> None:
+    with pytest.raises(InvalidInput) as found:
+        create_key(MemoryStore(), settings, KeyRequest(name="a/b", rpm=0, budget="5"), now=NOW)
+
+    parts = ("'a/b' cannot name a key", "rpm must be a whole number", "budget '5' must be dollars")
+    assert [part in str(found.value) for part in parts] == [True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,10 @@ def learnt_text(learnt: LearntLimit, now: float) -> str:
         refused = f"refused at {learnt.refused_level} {relative(learnt.refused_at - now)}"
     if learnt.next_try_at is None:
         return f"held {learnt.held}{of}: {refused}; {learnt.reason}"
-    when = f"tried {relative(learnt.next_try_at - now)}" if learnt.next_try_at > now else "tried next"
-    return f"held {learnt.held}{of}: {refused}; {learnt.next_level} is {when} because {learnt.reason}"
+    when = f"next because {learnt.reason}"
+    if learnt.next_try_at > now:
+        when = f"{relative(learnt.next_try_at - now)} if nothing is refused until then"
+    return f"held {learnt.held}{of}: {refused}; {learnt.next_level} is tried {when}"
 
 
 def limit_text(limit: int | None) -> str:

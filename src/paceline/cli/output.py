@@ -18,6 +18,8 @@ NOT_ALL_DONE: Final = 1
 WRONG_USE: Final = 2
 TRY_LATER: Final = 75
 INTERRUPTED: Final = 130
+WIDEST_PIPE: Final = 10_000
+"""Columns of a line in a pipe: programs and files do not fold."""
 FOLLOW_SECONDS: Final = 0.3
 """How often `--follow` reads again: it feels immediate, and is a small load on the store."""
 STATE_STYLES: Final = {
@@ -91,7 +93,8 @@ def print_table(made: Table) -> None:
     """Print a table: folded at the edge of a terminal, as wide as needed in a pipe."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=max(console.width, 250))
+        console = Console(highlight=False, markup=False, width=WIDEST_PIPE)
+        console = Console(highlight=False, markup=False, width=max(1, console.measure(made).maximum))
     for segments in console.render_lines(made, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
         line.rstrip()

@@ -1,6 +1,6 @@
 """The log of commands to an engine: each is an event in the store, which the leader reads once, in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paceline.core import Governor
 from paceline.core.values.rates import Rate
@@ -8,6 +8,7 @@ from paceline.engine.authorship import signature
 from paceline.errors import PacelineError, StoreDamaged
 from paceline.events import Event
 from paceline.store import Store, StoredEvent
+from paceline.store.rules import COMMAND_EVENTS
 
 PREFIX = "control."
 SLOT_COMMANDS = "slot_"
@@ -37,7 +38,7 @@ def event_of(command: str, *, now: float, scope: str | None = None, **fields: ob
 
 def is_change(event: Event) -> bool:
     """Return whether the event is a command by which a person or a program changed something."""
-    return event.name.startswith(PREFIX) and not event.name.startswith(PREFIX + SLOT_COMMANDS)
+    return event.name.startswith(COMMAND_EVENTS) and not event.name.startswith(PREFIX + SLOT_COMMANDS)
 
 
 def prune_history(store: Store, *, before: float, limit: int) -> int:
@@ -75,6 +76,19 @@ def _carry_out(governor: Governor, event: Event, now: float) -> None:
             governor.restore_limit(scope, now=now)
         case "lift", _:
             governor.lift_hold(scope, now=now)
+        case "key.created" | "key.revoked", fields:
+            _apply_key(governor, scope, fields, now)
+
+
+def _apply_key(governor: Governor, scope: str, fields: Mapping[str, object], now: float) -> None:
+    """Give the scope of a key its limit and its rate, or forget those of an earlier key of that name."""
+    match fields.get("parallel"):
+        case int() as parallel:
+            governor.set_limit(scope, parallel, now=now)
+        case _:
+            governor.reset_limit(scope, now=now)
+    rpm, tpm = (value if isinstance(value := fields.get(name), int) else None for name in ("rpm", "tpm"))
+    governor.set_rate(scope, None if rpm is None and tpm is None else Rate(rpm=rpm, tpm=tpm), now=now)
 
 
 class CommandReader:
@@ -96,7 +110,7 @@ class CommandReader:
         self._read = self._seen
         while events := self._store.events(after=self._read, limit=PAGE):
             self._read = events[-1].id
-            commands += [event for event in events if event.event.name.startswith(PREFIX)]
+            commands += [event for event in events if event.event.name.startswith(COMMAND_EVENTS)]
             if len(events) < PAGE:
                 break
         self._has_commands = bool(commands)

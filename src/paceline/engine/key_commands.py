@@ -8,7 +8,7 @@ Never here: who presents a key (`paceline.gateway.client_keys`).
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, get_args
 
 import msgspec
@@ -19,7 +19,6 @@ from paceline.core.values.model_patterns import model_pattern
 from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import KEY
 from paceline.core.values.validation import check_limit, check_weight
-from paceline.engine import command_log
 from paceline.engine.authorship import signature
 from paceline.errors import InvalidInput, InvalidLimit, UnknownName
 from paceline.events import Event
@@ -79,7 +78,6 @@ def create_key(
     with store.together():
         store.create_client_key(record, digest_of_key(text.encode()))
         store.append_events([Event("key.created", now, scope_of_key(record.name), None, fields)])
-        _send_limits(store, record.name, record.parallel, Rate(rpm=record.rpm, tpm=record.tpm), now)
     return CreatedKey(record=record, text=text)
 
 
@@ -92,7 +90,6 @@ def revoke_key(store: Store, name: str, *, now: float) -> ClientKey:
             raise UnknownName(f"there is no key {name!r:.80}{hint}")
         record = store.revoke_client_key(name, now=now)
         store.append_events([Event("key.revoked", now, scope_of_key(name), None, {"name": name, **signature()})])
-        _send_limits(store, name, None, Rate(), now)
     return record
 
 
@@ -127,43 +124,40 @@ def key_fields(record: ClientKey) -> dict[str, object]:
     }
 
 
-def _send_limits(store: Store, name: str, parallel: int | None, rate: Rate, now: float) -> None:
-    """Let engines give the scope of the key its limit and its rate, or forget those of an earlier key of that name."""
-    scope = scope_of_key(name)
-    if parallel is None:
-        command_log.send(store, "reset", now=now, scope=scope)
-    else:
-        command_log.send(store, "limit", now=now, scope=scope, limit=parallel)
-    if rate == Rate():
-        command_log.send(store, "reset_rate", now=now, scope=scope)
-    else:
-        command_log.send(store, "rate", now=now, scope=scope, rpm=rate.rpm, tpm=rate.tpm)
-
-
 # -- checks --------------------------------------------------------------------------------------
 
 
 def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> ClientKey:
-    """Return the key that was asked for. Raise `InvalidInput` with the value that is wrong."""
-    if not _NAME.fullmatch(request.name):
+    """Return the key that was asked for. Raise `InvalidInput` with every value that is wrong."""
+    checks: dict[str, Callable[[], object]] = {
+        "name": lambda: _checked_name(request.name),
+        "pool": lambda: _checked_pool(settings, request.pool),
+        "models": lambda: _checked_models(request.models),
+        "rpm": lambda: check_rate(Rate(rpm=request.rpm), "the key").rpm,
+        "tpm": lambda: check_rate(Rate(tpm=request.tpm), "the key").tpm,
+        "parallel": lambda: _checked_parallel(request.parallel),
+        "priority_max": lambda: _checked_priority(request.priority_max),
+        "weight": lambda: check_weight(request.weight),
+        "budget": lambda: None if request.budget is None else parse_budget(request.budget),
+        "all_paths": lambda: _checked_paths(request),
+    }
+    values, mistakes = {}, []
+    for name, check in checks.items():
+        try:
+            values[name] = check()
+        except InvalidInput as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise InvalidInput("; ".join(mistakes))
+    return msgspec.convert(values | {"created_at": now}, ClientKey)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{request.name!r:.80} cannot name a key: use 1 to 63 letters, digits and . _ -, and begin with a letter "
-            "or digit"
+            f"{name!r:.80} cannot name a key: use 1 to 63 letters, digits and . _ -, and begin with a letter or digit"
         )
-    rate = check_rate(Rate(rpm=request.rpm, tpm=request.tpm), "the key")
-    return ClientKey(
-        name=request.name,
-        pool=_checked_pool(settings, request.pool),
-        models=_checked_models(request.models),
-        rpm=rate.rpm,
-        tpm=rate.tpm,
-        parallel=_checked_parallel(request.parallel),
-        priority_max=_checked_priority(request.priority_max),
-        weight=check_weight(request.weight),
-        budget=None if request.budget is None else parse_budget(request.budget),
-        all_paths=_checked_paths(request),
-        created_at=now,
-    )
+    return name
 
 
 def parse_budget(text: str) -> KeyBudget:

@@ -29,8 +29,8 @@ Span = tuple[int, int]
 """The first and the last key, both included."""
 ALL_KEYS: Final[Span] = (0, (1 << 63) - 1)
 
-COMMAND_EVENTS: Final = "control."
-"""How the names of commands to an engine begin."""
+COMMAND_EVENTS: Final = ("control.", "key.")
+"""How the names of commands to an engine begin. A new key brings limits that an engine applies."""
 SLOT_EVENTS: Final = ("slot.", "control.slot_")
 """How the names of events about one slot of a program begin."""
 

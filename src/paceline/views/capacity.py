@@ -16,7 +16,7 @@ CAMPAIGN: Final = "campaign:"
 AGENT: Final = "agent:"
 HOST: Final = "host:"
 ScopeKind = Literal["pool", "host", "provider", "account", "model", "key", "agent", "campaign"]
-LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "plan", "pattern"]
+LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "key", "plan", "pattern"]
 _KINDS: Final[tuple[ScopeKind, ...]] = ("provider", "account", "model")
 _RANKS: Final[dict[ScopeKind, int]] = {
     "pool": 0,
@@ -174,7 +174,9 @@ def _limit_origin(fleet: FleetState, scope: str, *, is_planned: bool) -> tuple[L
         return "plan", entry
     if entry != scope:
         return "pattern", entry
-    return ("live" if is_live else _settings_source(fleet, scope)), entry
+    if is_live:
+        return ("key" if scope.startswith(KEY) else "live"), entry
+    return _settings_source(fleet, scope), entry
 
 
 def _settings_source(fleet: FleetState, entry: str) -> LimitSource:

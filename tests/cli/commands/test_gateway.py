@@ -166,3 +166,20 @@ def test_a_value_reaches_the_shell_as_it_is(shell: Literal["sh", "fish"], value:
     printed = subprocess.run([program, "-c", lines], capture_output=True, text=True, check=True).stdout
 
     assert printed == value
+
+
+def test_the_spend_of_a_key_that_never_was_is_an_error_that_names_the_keys(workspace: Workspace) -> None:
+    none = workspace.run("gateway", "spend", "--key", "nosuch", code=2).stderr
+    workspace.run("keys", "create", "docs")
+
+    assert none == "Error: there is no key 'nosuch'; there are none yet\n"
+    assert (
+        "there is no key 'nosuch'; the keys are: docs"
+        in workspace.run("gateway", "spend", "--key", "nosuch", code=2).stderr
+    )
+    assert "total" in workspace.run("gateway", "spend", "--key", "docs").stdout
+
+
+@pytest.mark.parametrize("group", ["keys", "gateway", "store"])
+def test_a_group_without_a_command_prints_its_help(group: str, workspace: Workspace) -> None:
+    assert f"Usage: paceline {group} [OPTIONS] COMMAND" in workspace.run(group, code=2).stdout

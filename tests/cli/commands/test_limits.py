@@ -3,6 +3,10 @@
 import pytest
 from tests.cli.conftest import Workspace
 
+from paceline.cli.wiring import open_home
+from paceline.core.signals import BillingStop
+from paceline.engine.governor_state import save_governor
+
 
 def test_limits_say_where_each_comes_from(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     file = workspace.write("paceline.toml", '[limits]\n"acme" = 7\n"other" = 3')
@@ -17,3 +21,19 @@ def test_limits_say_where_each_comes_from(workspace: Workspace, monkeypatch: pyt
     assert (rows["acme"]["effective"], rows["acme"]["source"]) == (7, str(file))
     assert (rows["other"]["effective"], rows["other"]["source"]) == (None, "live")
     assert (rows["campaign:docs"]["effective"], rows["campaign:docs"]["source"]) == (2, "plan")
+
+
+def test_in_a_pipe_a_long_state_is_one_whole_line_and_a_key_is_named_as_the_source(workspace: Workspace) -> None:
+    workspace.run("keys", "create", "docs", "--parallel", "2")
+    detail = "the card was declined, " * 12 + "and that is all"
+    with open_home() as home:
+        governor = home.offline_state(0.0).governor
+        governor.report("anthropic/max-1", BillingStop(detail=detail), now=0.0)
+        save_governor(home.store, governor)
+
+    lines = workspace.run("limits").stdout.splitlines()
+
+    (held,) = [line for line in lines if line.startswith("anthropic/max-1 ")]
+    assert "the card was declined, and that is all (`paceline restore anthropic/max-1` once it is fixed)" in held
+    (key,) = [line for line in lines if line.startswith("key:docs ")]
+    assert key.split()[1:4] == ["2", "2", "key"]

@@ -93,4 +93,8 @@ def test_why_of_an_account_a_pool_or_a_key_says_what_holds_it(workspace: Workspa
     ]
     assert key.startswith("key:docs ")
     assert [row["scope"] for row in workspace.run_json("why", "key-a")["scopes"]] == ["anthropic/key-a"]
-    assert "there is no unit 'nobody'" in workspace.run("why", "nobody", code=2).stderr
+    assert workspace.run("why", "nobody", code=2).stderr == (
+        "Error: there is no unit, account, pool or key 'nobody'. Accounts, pools and keys are: key-a, key-b, team, "
+        "docs. `paceline units CAMPAIGN` lists units; the id of a call begins with req-\n"
+    )
+    assert "or key 'taem'; did you mean \"team\"?" in workspace.run("why", "taem", code=2).stderr

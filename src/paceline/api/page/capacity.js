@@ -312,8 +312,11 @@ function nextTryText(learnt) {
   if (!learnt || learnt.refused_at === null) return "";
   const refused = `: refused at ${count(learnt.refused_level)} at ${clockTime(learnt.refused_at)}`;
   if (learnt.next_try_at === null) return `${refused}; ${learnt.reason}`;
-  const when = learnt.next_try_at > now() ? `at ${clockTime(learnt.next_try_at)}` : "next";
-  return `${refused}; ${count(learnt.next_level)} is tried ${when} because ${learnt.reason}`;
+  const isLater = learnt.next_try_at > now();
+  const when = isLater
+    ? `at ${clockTime(learnt.next_try_at)} if nothing is refused until then`
+    : `next because ${learnt.reason}`;
+  return `${refused}; ${count(learnt.next_level)} is tried ${when}`;
 }
 
 /** Draw one dot per place (taken, in cooldown, free), or a bar if there are too many. */

@@ -18,7 +18,7 @@ from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, print_table, print_value, say, table
 from paceline.cli.wiring import Home, open_home
 from paceline.engine.key_commands import digest_of_key, present_keys, unknown_address
-from paceline.errors import InvalidInput
+from paceline.errors import InvalidInput, UnknownName
 from paceline.settings import AccountSettings, Settings
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 
@@ -91,11 +91,21 @@ def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json:
     """Show what calls of the gateway used and cost. The prices are those of campaigns."""
     fields, first = spend_fields(by), spend_since(since, time.time())
     with open_home() as home:
+        if key is not None:
+            _check_name(home, key)
         found = live_spend(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
     if as_json:
         print_value(found)
         return
     _print_spend(found)
+
+
+def _check_name(home: Home, name: str) -> None:
+    """Raise `UnknownName` unless a key of this name exists or has ever cost something."""
+    keys = {each.key.name for each in home.store.client_keys()} | {row.key for row in home.store.spend() if row.key}
+    if name not in keys:
+        listed = f"the keys are: {', '.join(sorted(keys))}" if keys else "there are none yet"
+        raise UnknownName(f"there is no key {name!r:.80}; {listed}")
 
 
 def _print_spend(found: GatewaySpend) -> None:

@@ -9,6 +9,9 @@ from paceline.cli.output import one_line, print_table, print_value, table
 from paceline.cli.wiring import open_home
 from paceline.views.capacity import limit_rows
 
+LONGEST_STATE = 1000
+"""Characters of a state: all of a usual one. A terminal folds it."""
+
 
 def command(as_json: AsJson = False) -> None:
     """Show every limit: the value in force, its source, what was learned, what is paused or closed."""
@@ -36,6 +39,6 @@ def _print_limits(lines: list[LimitLine]) -> None:
             *learned,
             str(line.in_flight or ""),
             line.source,
-            one_line(line.state, 160),
+            one_line(line.state, LONGEST_STATE),
         )
     print_table(made)

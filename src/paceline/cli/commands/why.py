@@ -13,15 +13,17 @@ from paceline.cli.live_state import asking, read_accounts, read_live
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
 from paceline.cli.time_text import moment
-from paceline.cli.unit_lookup import find_unit
+from paceline.cli.unit_lookup import MOST_SEARCHED, find_unit
 from paceline.cli.wiring import Home, open_home
 from paceline.cli.work_text import cost_text
+from paceline.config_files.documents import did_you_mean
 from paceline.engine.campaign_lookup import find_campaign
-from paceline.engine.key_commands import scope_of_key
+from paceline.engine.key_commands import present_keys, scope_of_key
 from paceline.errors import UnknownName
 from paceline.views.accounts import AccountBudget
 from paceline.views.capacity import ScopeCapacity, capacity_rows
 from paceline.views.gateway_calls import GatewayRequest, MemberFailure
+from paceline.views.units import iter_units
 from paceline.views.why import Why
 
 CALL_MARK = "req-"
@@ -43,7 +45,7 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
             found = find_unit(home.store, unit)
         except UnknownName:
             if (capacity := _capacity_of(home, unit)) is None:
-                raise
+                raise _unknown(home, unit) from None
             print_value(capacity) if as_json else _print_capacity(capacity, home)
             return
         first, *others = home.explain_unit(found, find_campaign(home.store, found.campaign))
@@ -52,6 +54,19 @@ def command(unit: UnitName, as_json: AsJson = False) -> None:
             return
         for each in (first, *others):
             _print_why(each, home)
+
+
+def _unknown(home: Home, name: str) -> UnknownName:
+    """Return the error for a name that means nothing here."""
+    units = [unit.id for unit in iter_units(home.store, campaign=None, most=MOST_SEARCHED)]
+    keys = [each.key.name for each in present_keys(home.store.client_keys())]
+    others = [*home.settings.accounts, *home.settings.key_pools, *keys]
+    missing = f"there is no unit, account, pool or key {name!r:.80}"
+    if hint := did_you_mean(name, [*units, *(unit.partition("/")[2] for unit in units), *others]):
+        return UnknownName(f"{missing}{hint}")
+    listed = f" Accounts, pools and keys are: {', '.join(others)}." if others else ""
+    help_text = f"`paceline units CAMPAIGN` lists units; the id of a call begins with {CALL_MARK}"
+    return UnknownName(f"{missing}.{listed} {help_text}")
 
 
 def _find_call(home: Home, name: str) -> GatewayRequest:
