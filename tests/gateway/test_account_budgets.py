@@ -1,17 +1,20 @@
 """Daily budgets of accounts: announced at 80 %, refused with a 402 at their end, and whole again on the next day."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.gateway.gateway_harness import GatewayHarness, account
+from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 
 from paceline import Limiter
+from paceline.core.values.tokens import Tokens
 from paceline.events import Event
 from paceline.gateway import SpendTotals
+from paceline.gateway.request_log import CallRecord
 from paceline.settings import KeyPoolSettings
 from paceline.settings.prices import Price, price_list
 from paceline.store import MemoryStore
@@ -79,6 +82,22 @@ async def test_an_account_stops_at_its_budget_until_the_next_day() -> None:
         ("budget.reached", "anthropic/work", 8.0, "$5/day"),
         ("budget.warning", "anthropic/work", 4.0, "$5/day"),
     ]
+
+
+async def test_a_call_that_waited_while_others_reached_the_budget_is_refused() -> None:
+    async with budgeted() as at:
+        limiter = at.harness.gateway.limiter
+        limiter.set_limit("anthropic/work", 1)
+        slot = await limiter.acquire("anthropic/work/m")
+        waiting = asyncio.ensure_future(at.call())
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
+        spent = CallRecord(id="r", began_at=START, account="work", model="m", tokens=Tokens(input=5_000_000))
+        at.harness.gateway.calls.spend.add(spent, START)
+        await at.clock.advance(1.0)
+        slot.release()
+        await at.clock.advance(1.0)
+
+        assert (await waiting).status == 402
 
 
 async def test_what_was_spent_before_a_restart_counts_and_is_not_announced_again() -> None:

@@ -49,18 +49,37 @@ async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_e
     for dollars in (7.9, 8.0, 9.0, 10.0, 11.0):
         spent.days["2027-01-15"] = dollars
         budgets.note(key)
+        budgets.announce()
     with pytest.raises(GatewayError, match="it continues at 2027-01-16 00:00 UTC"):
         budgets.check(key)
     await clock.advance(DAY)
     budgets.check(key)
     spent.days["2027-01-16"] = 8.5
     budgets.note(key)
+    budgets.announce()
 
     assert [(each.name, each.scope, each.fields["share"], each.fields["spent"]) for each in events] == [
         ("budget.warning", "key:team", 0.8, 8.0),
         ("budget.reached", "key:team", 1.0, 10.0),
         ("budget.warning", "key:team", 0.8, 8.5),
     ]
+
+
+def test_a_budget_stops_the_next_call_before_its_event_is_due() -> None:
+    spent, events, announced = Spent(d2027_01_15=1.0), list[Event](), BudgetEvents()
+    announced.emit = events.append
+    budgets = KeyBudgets(spent, announced, VirtualClock(START))
+    key = ClientKey(name="team", budget=KeyBudget(10.0, "day"), created_at=START)
+    budgets.check(key)
+    spent.days["2027-01-15"] = 10.0
+    budgets.note(key)
+    assert events == []
+
+    with pytest.raises(GatewayError, match="is reached"):
+        budgets.check(key)
+    budgets.announce()
+
+    assert [each.name for each in events] == ["budget.reached"]
 
 
 async def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:

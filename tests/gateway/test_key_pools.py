@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -125,6 +126,22 @@ async def test_a_request_that_one_key_refuses_is_served_by_the_next_key(refused:
     assert (got.status, got.body, got.header(b"x-paceline-account")) == (200, b"{}", b"key-b")
     assert got.header(b"x-paceline-scope") == b"anthropic/key-b/opus-4-6"
     assert (again.status, at.provider.keys) == (200, ["sk-a", "sk-b", "sk-b"])
+
+
+async def test_requests_that_ended_leave_nothing_to_the_garbage_collector() -> None:
+    """Its collections would hold up all requests for milliseconds."""
+    async with team() as at, await connect(at.harness.port) as client:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                client.send(post(b'{"model": "claude-opus-4-6"}', path=TEAM))
+                await client.read_message()
+            known = [each for each in gc.get_objects() if isinstance(each, PoolRequest)]
+        finally:
+            gc.enable()
+
+    assert len(known) == 1  # that of the last exchange on the connection
 
 
 async def test_a_bad_key_is_doubted_as_without_a_pool() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
-from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok
+from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 
 from paceline.agents.account import gateway_key
 from paceline.settings import AccountSettings
@@ -377,3 +377,64 @@ async def test_every_full_token_of_the_fleet_opens_the_gateway_and_is_never_forw
     assert (got.status, keys_in(seen)) == (200, [(b"x-api-key", KEY.encode())])
     assert (beside.status, keys_in(passed)) == (200, [(b"x-api-key", OWN)])
     assert [answer.status for answer in (stray, session, unknown, revoked)] == [400, 200, 401, 401]
+
+
+async def test_a_head_that_repeats_the_one_before_is_forwarded_with_its_own_length() -> None:
+    """What was read of a head is used for the next one on the connection."""
+    seen: list[Message] = []
+    bodies = [b'{"model": "opus"}', b'{"model": "opus", "x": 1}', b'{"model": "opus", "x": 2}']
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
+    ):
+        for body in bodies:
+            client.send(post(body, b"accept-encoding: gzip, br", b"x-tag: 1"))
+            assert (await client.read_message()).status == 200
+
+    assert [request.body for request in seen] == bodies
+    assert [request.header(b"content-length") for request in seen] == [b"17", b"25", b"25"]
+    heads = [[header for header in request.headers if header[0] != b"Content-Length"] for request in seen]
+    assert heads[0] == heads[1] == heads[2]
+    assert (b"accept-encoding", b"gzip") in heads[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        (b"x-tag: 1", b"x-tag: 2", 200),
+        (b"x-tag: 1", b"Origin: https://evil.example", 403),
+        (b"Origin: https://evil.example", b"Origin: https://evil.example", 403),
+        (b"x-tag: 1", b"x-paceline-priority: high", 400),
+    ],
+)
+async def test_a_head_that_differs_from_the_one_before_is_read_again(before: bytes, after: bytes, status: int) -> None:
+    seen: list[Message] = []
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(post(b'{"model": "opus"}', before))
+        await client.read_message()
+        client.send(post(b'{"model": "opus"}', after))
+        got = await client.read_message()
+
+    assert got.status == status
+    assert [request.header(b"x-tag") for request in seen][1:] == ([b"2"] if status == 200 else [])
+
+
+async def test_a_token_that_was_revoked_is_refused_on_a_connection_that_has_used_it() -> None:
+    tokens = [TOKEN.encode()]
+    async with (
+        RawUpstream(answering(ok(), [])) as upstream,
+        GatewayHarness(account(upstream.url), is_token=lambda given: given in tokens) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(post())
+        before = await client.read_message()
+        tokens.clear()
+        client.send(post())
+        after = await client.read_message()
+
+    assert (before.status, after.status) == (200, 401)

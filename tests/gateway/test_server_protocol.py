@@ -190,6 +190,29 @@ async def test_a_client_whose_body_was_not_read_while_it_waited_does_not_time_ou
     assert (got.status, got.body == body) == (200, True)
 
 
+async def test_an_idle_connection_is_closed_and_one_that_is_being_served_is_not() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    async with (
+        RawUpstream(slow_ok) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(post())
+        first = await client.read_message()
+        (connection,) = harness.gateway.connections
+        assert isinstance(connection, ServerProtocol)
+        later = asyncio.get_running_loop().time() + 1.5 * connection.timeout_keep_alive
+        slot = await limiter.acquire("anthropic/work/opus")
+        client.send(post())
+        await until(lambda: harness.gateway.calls.counts().waiting == 1)
+        connection.check_time(later)
+        slot.release()
+        second = await client.read_message()
+        connection.check_time(later)
+
+        assert (first.status, second.status, await client.until_closed()) == (200, 200, b"")
+
+
 @pytest.mark.parametrize("ending", [b"\r\n", b""])
 async def test_a_head_without_end_is_rejected(ending: bytes) -> None:
     async with GatewayHarness(account("http://127.0.0.1:9")) as harness, await connect(harness.port) as client:
@@ -381,6 +404,11 @@ def test_uvicorn_still_has_the_parts_that_the_protocol_relies_on() -> None:
     assert list(start.parameters) == ["self", "cycle", "app"]
     assert "self.pipeline.appendleft((self.cycle, app))" in protocol
     assert "cycle, app = self.pipeline.pop()" in protocol
+    end = inspect.getsource(httptools_impl.HttpToolsProtocol.on_response_complete)
+    assert set(re.findall(r"self\.(\w+)", end)) == {
+        "server_state", "transport", "_unset_keepalive_if_required", "flow", "pipeline", "_start_asgi_task",
+        "timeout_keep_alive_task", "loop", "timeout_keep_alive", "timeout_keep_alive_handler",
+    }, uvicorn.__version__  # fmt: skip
     assert {"read_paused", "write_paused"} <= set(FlowControl.__init__.__code__.co_names)
 
 

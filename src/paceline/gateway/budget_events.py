@@ -24,8 +24,10 @@ class BudgetEvents:
 
         `was_known`: another process may have announced what is spent when this one first reads the budget.
         """
-        share = max((each for each in EVENT_NAMES if spent >= each * budget.dollars), default=0.0)
         known = self._announced.get(scope)
+        if known is not None and spent < WARNING_SHARE * budget.dollars:
+            return  # as most calls
+        share = max((each for each in EVENT_NAMES if spent >= each * budget.dollars), default=0.0)
         if known is None and was_known:
             known = (period, share)
         if known is None or known[0] != period:

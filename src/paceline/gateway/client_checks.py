@@ -12,7 +12,6 @@ from paceline.gateway.client_keys import (
     MISS_SECONDS,
     OUTAGE_SECONDS,
     READ_AGAIN_SECONDS,
-    check_path,
 )
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.request_access import INVALID_TOKEN, RequestAccess, RequestHead, UpstreamRequest
@@ -28,16 +27,17 @@ _PREFIX = KEY_PREFIX.encode()
 
 def presents_client_key(head: RequestHead) -> bool:
     """Return whether a key of a client may be in the head. Others need not wait for a store."""
-    return any(_PREFIX in value for _, value in head.headers) or _PREFIX in head.target
+    return _PREFIX in b" ".join([head.target, *[value for _, value in head.headers]])
 
 
 async def authorized(access: RequestAccess, head: RequestHead) -> UpstreamRequest:
     """Return the request to forward, by the keys as they are now. Raises `GatewayError`."""
-    await access.keys.catch_up(READ_AGAIN_SECONDS)
+    if access.keys.is_due(READ_AGAIN_SECONDS) and presents_client_key(head):
+        await access.keys.catch_up(READ_AGAIN_SECONDS)
     try:
         return access.authorize(head)
     except GatewayError as error:
-        if error.code != INVALID_TOKEN:
+        if error.code != INVALID_TOKEN or not presents_client_key(head):
             raise
     await access.keys.catch_up(MISS_SECONDS)  # it may have been made a moment ago
     try:
@@ -51,31 +51,19 @@ async def authorized(access: RequestAccess, head: RequestHead) -> UpstreamReques
 
 async def check_after_wait(gateway: "Gateway", request: UpstreamRequest, model: str | None) -> None:
     """Raise `GatewayError` if the request, which has a slot now, may no longer be sent: much may have happened."""
-    await check_client(gateway, request, has_waited=True)
+    if request.client is not None:
+        await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
+        gateway.access.keys.check_present(request.client)
+        await check_budget(gateway, request.client)
     if request.route.pool is None:  # a pool checks its accounts when it chooses one
         gateway.account_budgets.check(request.route.account, model)
 
 
-async def check_client(gateway: "Gateway", request: UpstreamRequest, *, has_waited: bool = False) -> None:
-    """Raise `GatewayError` if the key of the client was revoked, or the path is not for keys.
-
-    Its budget is checked here only if nothing else about the call remains to be checked.
-    """
-    client = request.client
-    if client is None:
-        return
-    if has_waited:
-        await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
-    gateway.access.keys.check_present(client)
-    check_path(client, request.route, request.method)
-    if has_waited or not request.takes_slot:
-        await check_budget(gateway, client)
-
-
 async def check_budget(gateway: "Gateway", client: ClientKey) -> None:
     """Raise `GatewayError` if the budget of the key is reached."""
-    await gateway.budgets.catch_up(client)
-    gateway.budgets.check(client)
+    if client.budget is not None:
+        await gateway.budgets.catch_up(client)
+        gateway.budgets.check(client)
 
 
 def note_use(

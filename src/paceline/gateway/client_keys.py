@@ -74,8 +74,13 @@ class ClientKeys:
 
     def check_present(self, key: ClientKey) -> None:
         """Raise `GatewayError` if the key was revoked meanwhile."""
-        if self._by_name.get(key.name) != key:
+        present = self._by_name.get(key.name)
+        if present is not key and present != key:  # most calls compare a key with itself
             raise revoked(key)
+
+    def is_due(self, seconds: float) -> bool:
+        """Return whether the keys were not read within these seconds."""
+        return self._read is not None and self._read_at <= self._now() - seconds
 
     async def catch_up(self, seconds: float) -> None:
         """Read the keys again unless that was done within these seconds. A store that fails leaves them as they are.

@@ -110,12 +110,12 @@ def _is_event_stream(head: ResponseHead) -> bool:
 
 def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:
     """Return the lines of the headers that are forwarded, and whether one of them is the body's length."""
-    named = [named_by_connection(value) for name, value in head.lowered if name == b"connection"]
-    dropped = HOP_BY_HOP.union(*named)
+    dropped = HOP_BY_HOP
+    if b"connection" in head.names:
+        dropped = dropped.union(*[named_by_connection(value) for name, value in head.lowered if name == b"connection"])
     lines = [
         b"%b: %b\r\n" % raw
         for raw, (name, _) in zip(head.headers, head.lowered, strict=True)
         if name not in dropped and not name.startswith(_OURS)
     ]
-    has_length = any(name == b"content-length" and name not in dropped for name, _ in head.lowered)
-    return b"".join(lines), has_length
+    return b"".join(lines), b"content-length" in head.names  # `Connection` cannot name it

@@ -6,25 +6,18 @@ port and its connections.
 """
 
 import asyncio
-import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Coroutine
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from paceline.core.signals import Overloaded
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.call_book import kept_model
-from paceline.gateway.client_checks import (
-    authorized,
-    check_after_wait,
-    check_budget,
-    check_client,
-    note_use,
-    presents_client_key,
-)
+from paceline.gateway.client_checks import authorized, check_after_wait, check_budget, note_use
+from paceline.gateway.client_keys import check_path
 from paceline.gateway.client_response import ClientResponse
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import lowered
@@ -54,6 +47,7 @@ from paceline.protocols.responses import is_idempotent, should_retry
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway
 
+Value = TypeVar("Value")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -106,7 +100,7 @@ class Exchange:
         )
         self._gateway = gateway
         self._client = client
-        self._head = head
+        self.head = head
         self._error: GatewayError | None = None
         self._task: asyncio.Task[None] | None = None
         self._call: UpstreamCall | None = None
@@ -156,7 +150,7 @@ class Exchange:
         """Serve the request. uvicorn calls this by name; its application `app` is not used."""
         if self.disconnected:
             return
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._gateway.loop)
         self._client.serving = self
         self._gateway.live.add(self)
         try:
@@ -174,6 +168,8 @@ class Exchange:
         finally:
             if self._comments is not None:
                 self._comments.stop()
+            if self._pool is not None:
+                self._pool.choice = None  # it refers to this exchange: a cycle would wait for the garbage collector
             self._gateway.calls.ended(self.record, self._times)
             self._gateway.exchange_ended(self)
             self._client.serving = None
@@ -185,40 +181,43 @@ class Exchange:
             message, seconds = "the daemon is stopping", self._gateway.restart_seconds
             raise GatewayError(503, "stopping", message, retry_after=seconds)
         access = self._gateway.access
-        if presents_client_key(self._head):
-            request = await authorized(access, self._head)
-        else:
-            request = access.authorize(self._head)
+        request = await authorized(access, self.head)
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
         account, record = request.route.account, self.record
         self._gateway.calls.let_in(record, request)
-        if request.client is not None:
-            await check_client(self._gateway, request)
-        if request.takes_slot:
+        client, takes_slot = request.client, request.takes_slot
+        if client is not None:
+            access.keys.check_present(client)
+            check_path(client, request.route, request.method)
+            if not takes_slot:
+                await check_budget(self._gateway, client)
+        if takes_slot:
             reader = await self._read_request(request)
-            if request.route.pool is not None:
-                model = request.route.model or reader.model
-                self._pool = await self._times.elsewhere(_pool_request(self._head, request, model, self.request_body))
             model = request.route.model or reader.model
+            if request.route.pool is not None:
+                found = _pool_request(self.head, request, model, self.request_body)
+                self._pool = await _for_body(self.request_body, self._times, found)
             record.model = kept_model(model)
-            is_stream = reader.is_stream or b"streamGenerateContent" in self._head.target
+            is_stream = reader.is_stream or b"streamGenerateContent" in self.head.target
             if request.keepalive is not None and is_stream and self.response.can_begin_early:
                 family, headers = request.route.family, self._own_headers
                 self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
-            if request.client is not None and body_rules(request.client, request.route.path):
+            if client is not None and body_rules(client, request.route.path):
                 record.scope = canonical_scope(scope_of(account.provider, account.name, model))
                 is_priced = self._gateway.calls.spend.is_priced
-                rules = check_call(request.client, request, self.request_body, record.model, is_priced)
-                await self._times.elsewhere(rules)
-                await check_budget(self._gateway, request.client)
+                rules = check_call(client, request, self.request_body, record.model, is_priced)
+                await _for_body(self.request_body, self._times, rules)
+                await check_budget(self._gateway, client)
             record.scope = self._gateway.model_names.scope(account.provider, account.name, model)
             self.request_body.most_waiting = WAITING_BYTES
-            with _own_errors(self._gateway):
+            try:
                 await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
+            except (InvalidInput, CapacityError) as error:
+                raise _own_error(self._gateway, error) from None
         else:
             if request.route.pool is not None:
-                request = self._gateway.without_slot(self._head, request)
+                request = self._gateway.without_slot(self.head, request)
                 record.account = request.route.account.name
             record.scope = canonical_scope(request.route.account.scope)
             self._finish(await self._call_upstream(request, None))
@@ -384,7 +383,7 @@ class Exchange:
     def _respond_with(self, error: GatewayError) -> None:
         """Send an error response of the gateway, in the shape of the provider's protocol."""
         self._gateway.calls.answered(self.record, error)
-        family = self._gateway.access.family(self._head)
+        family = self._gateway.access.family(self.head)
         body = error_body(family, error.status, error.code, str(error))
         headers = [*error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
         if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -430,16 +429,12 @@ class Exchange:
             self._comments.start()
 
 
-@contextlib.contextmanager
-def _own_errors(gateway: "Gateway") -> Iterator[None]:
-    """Raise what the limiter refuses as an error of the gateway."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise GatewayError(400, "invalid_request", str(error)) from None
-    except CapacityError as error:
-        why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
-        raise GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds) from None
+def _own_error(gateway: "Gateway", error: InvalidInput | CapacityError) -> GatewayError:
+    """Return what the limiter refuses as an error of the gateway."""
+    if isinstance(error, InvalidInput):
+        return GatewayError(400, "invalid_request", str(error))
+    why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
+    return GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds)
 
 
 def _go_past(gateway: "Gateway", pool: PoolRequest | None, request: UpstreamRequest, error: UpstreamError) -> None:
@@ -458,6 +453,11 @@ def _last_answer(pool: PoolRequest, refused: UpstreamCall | None) -> UpstreamCal
 
 def _gateway_error(response: OwnResponse) -> GatewayError:
     return GatewayError(response.status, response.code, response.message, retry_after=response.retry_after)
+
+
+async def _for_body(body: RequestBody, times: RequestTimes, reading: Coroutine[None, None, Value]) -> Value:
+    """Await something that may need more of the body. The wait for it is not the gateway's own time."""
+    return await (reading if body.is_complete else times.elsewhere(reading))
 
 
 async def _pool_request(

@@ -43,6 +43,8 @@ class KeyBudgets:
         self._spend = spend
         self._events = events
         self._clock = clock
+        self._noted: dict[str, ClientKey] = {}
+        """The keys that have spent something since the last `announce`, by name."""
         self._older: dict[KeyId, tuple[str, float]] = {}
         """The first day that is counted in memory, by key, and what the key has spent before it."""
         self._read_older_at = 0.0
@@ -65,10 +67,17 @@ class KeyBudgets:
         raise GatewayError(402, BUDGET_REACHED, f"{what}; it continues at {when}", retry_after=resumes_at - now)
 
     def note(self, key: ClientKey) -> None:
-        """Announce a budget that is nearly or wholly spent, after a call."""
+        """Remember that the key has spent something: `announce` checks it later, once for many calls."""
         if key.budget is not None:
-            now = self._clock.now()
-            self._announce(key, key.budget, self._spent(key, now), now)
+            self._noted[key.name] = key
+
+    def announce(self) -> None:
+        """Announce the budgets that calls have nearly or wholly spent."""
+        noted, self._noted = self._noted, {}
+        now = self._clock.now()
+        for key in noted.values():
+            if key.budget is not None:
+                self._announce(key, key.budget, self._spent(key, now), now)
 
     async def catch_up(self, key: ClientKey) -> None:
         """Read what the key has spent in days that are not in memory any more, once a day. It may be unknown then."""

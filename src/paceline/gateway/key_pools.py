@@ -169,13 +169,22 @@ class KeyPools:
     ) -> Iterable[Choice]:
         """Yield the accounts in the order in which they are tried, then the fallback routes."""
         accounts = [self._access.account(name) for name in request.pool.accounts if name not in request.refused_by]
-        by_load = sorted(accounts, key=lambda each: (self._load(limiter, each, request.model), self._used(each.name)))
-        kept = None if request.session is None else self._account_of.get((request.pool.name, request.session))
-        if kept is not None and request.choice is None:
-            by_load.sort(key=lambda each: each.name != kept)
+        kept = None
+        if request.session is not None and request.choice is None:
+            kept = self._account_of.get((request.pool.name, request.session))
         now = limiter.clock.now()
-        by_load.sort(key=lambda each: self._failures.is_tried_last(each.name, now))
-        for account in by_load:
+
+        def rank(account: AccountSettings) -> tuple[bool, bool, float, int]:
+            name = account.name
+            is_new = kept is not None and name != kept
+            return (
+                self._failures.is_tried_last(name, now),
+                is_new,
+                self._load(limiter, account, request.model),
+                self._used(name),
+            )
+
+        for account in sorted(accounts, key=rank):
             try:
                 self._budgets.check(account, request.model)
                 upstream = request.authorized(account.name) or self._access.authorize(request.head, account.name)
@@ -340,7 +349,10 @@ def look_again_seconds(waiting: int) -> float:
 
 def session_in_body(pieces: Sequence[bytes]) -> str | None:
     """Return a short name for the conversation that the body names, None if it names none."""
-    found = _SESSION_IN_BODY.search(b"".join(pieces))
+    body = b"".join(pieces)
+    if b'"user_id"' not in body and b'"prompt_cache_key"' not in body:
+        return None
+    found = _SESSION_IN_BODY.search(body)
     return None if found is None else blake2s(found[1] or found[2], digest_size=12).hexdigest()
 
 

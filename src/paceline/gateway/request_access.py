@@ -8,6 +8,7 @@ import hmac
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 
 import msgspec
 
@@ -18,8 +19,8 @@ from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
 from paceline.gateway.routes import Route, Routes, account_name, check_session_name
 from paceline.limiter.slot import SlotGroup
-from paceline.protocols import Family, key_position, login_refusal, presented_key, with_key
-from paceline.protocols.keys import KeyPosition, PresentedKey
+from paceline.protocols import Family, key_position, login_refusal, with_key
+from paceline.protocols.keys import KeyPosition, PresentedKey, key_in_header, key_in_query
 from paceline.settings import AccountSettings, KeyPoolSettings
 from paceline.store import ClientKey
 
@@ -39,6 +40,7 @@ ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _LOOPBACK = re.compile(rb"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?")
 """Sessions on another host come through a tunnel, which has another port there. No site can take over these names."""
 _OURS = b"x-paceline-"
+_LENGTH = b"content-length"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect", b"accept-encoding"})
 _NOT_FORWARDED = frozenset({b"host", b"expect"})
@@ -52,6 +54,24 @@ class RequestHead(msgspec.Struct, gc=False):
     method: str
     target: bytes
     headers: list[Header]
+    sorted_headers: "SortedHeaders | None" = None
+    """The same headers, once they were sorted and found to come from no web page."""
+
+    def follow(self, before: "RequestHead") -> None:
+        """Take over what was read of the head before on the same connection, if at most the body's length differs.
+
+        Clients send the same headers with each request.
+        """
+        known, headers = before.sorted_headers, self.headers
+        if known is None or self.target != before.target or self.method != before.method:
+            return
+        if headers == before.headers:
+            self.sorted_headers = known
+        elif len(headers) == len(before.headers):
+            changed = [pair for pair in zip(headers, before.headers, strict=True) if pair[0] != pair[1]]
+            (name, _), (name_before, _) = changed[0]
+            if len(changed) == 1 and name == name_before and name.lower() == _LENGTH:
+                self.sorted_headers = known.with_length(changed[0][0])
 
 
 class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
@@ -143,9 +163,8 @@ class RequestAccess:
         """Return the request to forward, with the key of `account` if its path names a pool. Raises `GatewayError`."""
         if head.method == "TRACE":  # its response would contain the account's key
             raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
-        sorted_headers = _SortedHeaders(head.headers)
-        self._check_origin(sorted_headers.read)
-        presented = _presented(sorted_headers.keys, head.target)
+        sorted_headers = head.sorted_headers or self._sorted(head)
+        presented = sorted_headers.presented
         path, mark, query = head.target.partition(b"?")
         name = account_name(path)
         login = self._check_token(name, sorted_headers.ours, presented)
@@ -195,14 +214,21 @@ class RequestAccess:
         if request.session is not None:
             request.session = f"{request.group.scope}:{request.session}"
 
+    def _sorted(self, head: RequestHead) -> "SortedHeaders":
+        """Return the headers of a request, which must come from no web page, and keep them in its head."""
+        sorted_headers = SortedHeaders(head)
+        self._check_origin(sorted_headers.read)
+        head.sorted_headers = sorted_headers
+        return sorted_headers
+
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
         """Reject requests of web pages. No page may spend money, not even one that knows the token."""
         host = read.get(b"host", b"").lower()
         if self._hosts is not None and host not in self._hosts and not _LOOPBACK.fullmatch(host):
             raise GatewayError(403, "wrong_host", "the Host header does not name this server")
         origin = read.get(b"origin", b"").lower()
-        is_own_page = origin in (b"http://" + host, b"https://" + host)
-        if (origin and not is_own_page) or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
+        is_other_page = bool(origin) and origin not in (b"http://" + host, b"https://" + host)
+        if is_other_page or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
     def _check_token(self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> _Login:
@@ -213,34 +239,34 @@ class RequestAccess:
         given: list[tuple[KeyPosition | None, bytes]] = [(key.position, key.value) for key in presented]
         if beside := ours.get(b"x-paceline-token"):
             given.append((None, beside))
-        if tokens := [each for each in given if not is_client_key(each[1])]:
-            accepts = [self._is_token]
-            if account in self._accounts:
-                accepts.append(lambda secret: self._is_session_key(account, secret))
-            for is_accepted in accepts:
-                for position, secret in tokens:
-                    if is_accepted(secret):
-                        return _Login(position, secret)
+        tokens = [each for each in given if not is_client_key(each[1])]
+        for position, secret in tokens:
+            if self._is_token(secret):
+                return _Login(position, secret)
+        for position, secret in tokens if account in self._accounts else ():
+            if self._is_session_key(account, secret):
+                return _Login(position, secret)
         for position, secret in given:
             if (client := self.keys.find(secret)) is not None:
                 return _Login(position, secret, client)
         raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)
 
     def _key(self, account: AccountSettings) -> bytes:
-        key = self._environ.get(account.key_env or "", "").strip()
+        key = self._environ.get(account.key_env or "", "").strip().encode()
         if account.key_env is not None and not key:
             raise GatewayError(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
-        if (message := login_refusal(key.encode(), account.provider)) is not None:
+        if (message := login_refusal(key, account.provider)) is not None:
             raise GatewayError(403, "subscription", f"{account.key_env}: {message}")
-        return key.encode()
+        return key
 
 
-class _SortedHeaders:
+class SortedHeaders:
     """The headers of a request, sorted by what the gateway does with them."""
 
-    __slots__ = ("forwarded", "is_chunked", "keys", "ours", "raw_keys", "read")
+    __slots__ = ("_lines", "forwarded", "is_chunked", "keys", "ours", "presented", "raw_keys", "read")
 
-    def __init__(self, headers: list[Header]) -> None:
+    def __init__(self, head: RequestHead) -> None:
+        self._lines: bytes | None = None
         self.forwarded: list[Header] = []
         self.keys: list[Header] = []
         self.raw_keys: list[Header] = []
@@ -248,7 +274,7 @@ class _SortedHeaders:
         self.read: dict[bytes, bytes] = {}
         self.is_chunked = False
         named: frozenset[bytes] = frozenset()
-        for header in headers:
+        for header in head.headers:
             name = header[0].lower()
             if name not in _SPECIAL and not name.startswith(_OURS):
                 self.forwarded.append(header)
@@ -270,11 +296,28 @@ class _SortedHeaders:
             named |= {b"accept-encoding"}
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
+        self.presented = _presented(self.keys, head.target)
+
+    @property
+    def lines(self) -> bytes:
+        """The headers that are forwarded, as they are sent."""
+        if self._lines is None:
+            self._lines = header_lines(self.forwarded)
+        return self._lines
+
+    def with_length(self, length: Header) -> "SortedHeaders":
+        """Return the same headers for a body of another length."""
+        other = copy(self)
+        other.forwarded = [length if header[0].lower() == _LENGTH else header for header in self.forwarded]
+        other._lines = None
+        return other
 
     def accept_readable(self) -> None:
         """Ask for a response in a coding that the gateway can read: it must see the tokens that were used."""
         given = self.read.get(b"accept-encoding")
-        if given is not None and readable_codings(given) != given:
+        if given is not None and (readable := readable_codings(given)) != given:
+            self.read = {**self.read, b"accept-encoding": readable}
+            self._lines = None
             self.forwarded = [
                 (header[0], readable_codings(header[1])) if header[0].lower() == b"accept-encoding" else header
                 for header in self.forwarded
@@ -288,20 +331,19 @@ def _is_chunked(transfer_encoding: bytes) -> bool:
 
 
 def _head_bytes(
-    method: str, target: bytes, authority: bytes, sorted_headers: _SortedHeaders, keys: list[Header]
+    method: str, target: bytes, authority: bytes, sorted_headers: SortedHeaders, keys: list[Header]
 ) -> bytes:
     framing = b"Transfer-Encoding: chunked\r\n" if sorted_headers.is_chunked else b""
-    forwarded = header_lines(sorted_headers.forwarded)
     return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
-        method.encode(), target, authority, forwarded, header_lines(keys), framing,
+        method.encode(), target, authority, sorted_headers.lines, header_lines(keys), framing,
     )  # fmt: skip
 
 
 def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:
     """Return the keys in all key positions of the request."""
-    found = [presented_key([header]) for header in keys]
+    found = [key_in_header(name, value) for name, value in keys]
     if b"key=" in target:
-        found.append(presented_key((), target))
+        found.append(key_in_query(target))
     return [key for key in found if key is not None]
 
 

@@ -59,6 +59,8 @@ class ServerProtocol(HttpToolsProtocol):
         """When the client began to owe the rest of a head."""
         self._body_since: float | None = None
         """When the client began to owe the next piece of a body."""
+        self._idle_since: float | None = None
+        """When the last response ended, if no request has begun since."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -100,7 +102,7 @@ class ServerProtocol(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         """Parse as uvicorn does, except for upgrades: after one, its parser would not read a body."""
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -119,9 +121,23 @@ class ServerProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own parser
         self._feed(b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, header_lines(kept), rest))
 
+    def on_response_complete(self) -> None:
+        """Continue as uvicorn does, but let `check_time` end an idle connection: a timer costs more each time."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self._now()
+
     def check_time(self, now: float) -> None:
-        """End the connection of a client that is too slow with its head or its body."""
+        """End a connection that is idle, or whose client is too slow with its head or its body."""
         limits = self.gateway.timeouts
+        if self._idle_since is not None and now - self._idle_since > self.timeout_keep_alive:
+            self.transport.close()
+            return
         if self.flow.read_paused:  # the client cannot send: its time starts again
             self._head_since = self._head_since and now
             self._body_since = self._body_since and now
@@ -156,7 +172,7 @@ class ServerProtocol(HttpToolsProtocol):
     # -- called by the parser ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
         self._raw_headers = []
         self._head_bytes = 0
         self._head_since = self._now()
@@ -173,6 +189,9 @@ class ServerProtocol(HttpToolsProtocol):
         if self.url.startswith(PREFIX) and self.gateway.serves_calls:
             self._begin_exchange()
             return
+        url = self.url
+        super().on_message_begin()  # it makes what only an application needs
+        self.url = url
         for name, value in self._raw_headers:
             super().on_header(name, value)
         super().on_headers_complete()
@@ -198,15 +217,18 @@ class ServerProtocol(HttpToolsProtocol):
 
     def _begin_exchange(self) -> None:
         """Start an exchange as uvicorn starts its own cycles: at once, or after earlier ones on this connection."""
-        parser = self.parser
+        parser, before = self.parser, self.cycle
+        last: object = before
+        head = RequestHead(parser.get_method().decode(), self.url, self._raw_headers)
+        if isinstance(last, Exchange):
+            head.follow(last.head)
         exchange = Exchange(
             self.gateway,
             self,
-            RequestHead(parser.get_method().decode(), self.url, self._raw_headers),
+            head,
             is_old=parser.get_http_version() == "1.0",
             keep_alive=parser.should_keep_alive(),
         )
-        before = self.cycle
         self.cycle = cast("RequestResponseCycle", exchange)
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)

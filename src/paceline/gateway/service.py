@@ -181,6 +181,7 @@ class Gateway:
             exchange.client_left()
         for pool in self._pools.values():
             pool.close()
+        self.budgets.announce()
         self.calls.spend.save()
 
     def _check_time(self) -> None:
@@ -189,5 +190,6 @@ class Gateway:
             each.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
+        self.budgets.announce()
         self.calls.spend.save_if_due(now)
         self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)

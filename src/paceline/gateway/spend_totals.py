@@ -6,6 +6,7 @@ Here: counting. Never here: prices (`settings.prices`), and a store on the path 
 import logging
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 from paceline.core.values.scopes import canonical_model
 from paceline.core.values.tokens import Tokens
@@ -35,6 +36,11 @@ DollarsByDay = dict[str, dict[str, float]]
 
 def day_of(at: float) -> str:
     """Return the day (UTC) of a time, such as `2026-11-16`."""
+    return _day_beginning(at // DAY_SECONDS * DAY_SECONDS)
+
+
+@lru_cache(maxsize=64)
+def _day_beginning(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
@@ -72,6 +78,17 @@ class _Sum:
         self.imputed += row.imputed
         self.unpriced += row.unpriced
         self.estimated += row.estimated
+
+    def add_sum(self, other: "_Sum") -> None:
+        self.requests += other.requests
+        self.input += other.input
+        self.output += other.output
+        self.cache_read += other.cache_read
+        self.cache_write += other.cache_write
+        self.billed += other.billed
+        self.imputed += other.imputed
+        self.unpriced += other.unpriced
+        self.estimated += other.estimated
 
     def row(self, names: SpendId) -> SpendRow:
         day, key, account, model = names
@@ -149,19 +166,23 @@ class SpendTotals:
             else:
                 used.imputed = dollars
             names = self._day, key or "", account or "", self._counted_model(model or "")
-            row = used.row(names)
-            self._sums.setdefault(names, _Sum()).add(row)
-            self._today.add(row)
-            self._count_dollars(row)
+            if (known := self._sums.get(names)) is None:
+                self._sums[names] = used
+            else:
+                known.add_sum(used)
+            self._today.add_sum(used)
+            self._count_dollars(key or "", account or "", self._day, used.billed + used.imputed)
 
     def spent_by(self, key: str, since: str) -> float:
         """Return the dollars, billed and imputed, that the key has spent since that day. Not older than `KEPT_DAYS`."""
-        self._settle()
-        return sum(dollars for day, dollars in self._by_key.get(key, {}).items() if day >= since)
+        if self._unpriced:
+            self._settle()
+        return sum([dollars for day, dollars in self._by_key.get(key, {}).items() if day >= since])
 
     def spent_on(self, account: str, day: str) -> float:
         """Return the dollars, billed and imputed, that calls on the account have cost on that day."""
-        self._settle()
+        if self._unpriced:
+            self._settle()
         return self._by_account.get(account, {}).get(day, 0.0)
 
     def today(self, now: float) -> SpendRow:
@@ -186,7 +207,7 @@ class SpendTotals:
         unsaved = self.unsaved()
         self._by_key, self._by_account, self._today = {}, {}, _Sum()
         for row in (*rows, *unsaved):
-            self._count_dollars(row)
+            self._count_dollars(row.key, row.account, row.day, row.dollars)
             if row.day == self._day:
                 self._today.add(row)
 
@@ -232,6 +253,6 @@ class SpendTotals:
         self._models.add(name)
         return name
 
-    def _count_dollars(self, row: SpendRow) -> None:
-        for by_day in (self._by_key.setdefault(row.key, {}), self._by_account.setdefault(row.account, {})):
-            by_day[row.day] = by_day.get(row.day, 0.0) + row.dollars
+    def _count_dollars(self, key: str, account: str, day: str, dollars: float) -> None:
+        for by_day in (self._by_key.setdefault(key, {}), self._by_account.setdefault(account, {})):
+            by_day[day] = by_day.get(day, 0.0) + dollars

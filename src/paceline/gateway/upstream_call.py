@@ -119,8 +119,11 @@ class UpstreamCall:
         self.began_at = asyncio.get_running_loop().time()
         self._on_head(head)
         if head.status < 400:
-            self._decompressor = decompressor_for(head.lowered)
-            self.reader = response_reader(head.lowered if self._decompressor is None else without_coding(head.lowered))
+            headers = head.lowered
+            if b"content-encoding" in head.names:
+                self._decompressor = decompressor_for(headers)
+                headers = headers if self._decompressor is None else without_coding(headers)
+            self.reader = response_reader(headers)
         held_back = HELD_BACK_STATUSES if self._request.route.pool is None else POOL_HELD_BACK_STATUSES
         if head.status in held_back and self._body.is_kept:
             self.is_held_back = True

@@ -66,6 +66,11 @@ class ResponseHead(msgspec.Struct, gc=False):
     headers: list[Header]
     lowered: list[Header]
     """The same headers with their names in lower case."""
+    names: frozenset[bytes] = frozenset()
+    """Their names. Most questions about a head are about a header that is not there."""
+
+    def __post_init__(self) -> None:
+        self.names = frozenset(dict(self.lowered))
 
 
 class UpstreamError(Exception):
@@ -272,15 +277,16 @@ class UpstreamConnection(asyncio.Protocol):
             if self._receiver is None:
                 return
         self._is_reusable = self._parser.should_keep_alive()
-        lower = lowered(self._headers)
-        coding = b"".join([value.lower() for name, value in lower if name == b"transfer-encoding"])
+        head = ResponseHead(status, self._reason, self._headers, lowered(self._headers))
+        coding = _transfer_coding(head) if b"transfer-encoding" in head.names else b""
         if coding not in (b"", b"chunked"):
             self.fail("its response has a transfer coding other than chunked")
             return
-        self._has_length = bool(coding) or self._is_head or status in (204, 304) or _has_content_length(lower)
-        self._head = ResponseHead(status, self._reason, self._headers, lower)
+        has_length = bool(coding) or b"content-length" in head.names
+        self._has_length = has_length or self._is_head or status in (204, 304)
+        self._head = head
         self._is_complete = self._is_head
-        self._receiver.response_began(self._head)
+        self._receiver.response_began(head)
 
     def on_body(self, body: bytes) -> None:
         if self._receiver is not None and not self._is_complete:
@@ -293,8 +299,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._reason, self._headers = b"", []
 
 
-def _has_content_length(headers: list[Header]) -> bool:
-    return any(name == b"content-length" for name, _ in headers)
+def _transfer_coding(head: ResponseHead) -> bytes:
+    return b"".join([value.lower() for name, value in head.lowered if name == b"transfer-encoding"])
 
 
 class UpstreamPool:

@@ -110,7 +110,8 @@ class SlotAdmission:
             raise CapacityError(NOT_LEADING)
         ticket = self._ticket(request)
         verdict = self._governor.try_request(ticket, now=self._now())
-        self._driver.carry_out()
+        if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
+            self._driver.carry_out()
         if isinstance(verdict, Deferred):
             return verdict
         return self._slot(verdict, _reported_scope(ticket), request.session)

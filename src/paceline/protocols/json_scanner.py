@@ -26,22 +26,24 @@ class MemberScanner:
     skipped.
     """
 
+    # These are defaults of the class because most documents come in one piece, and need none of them.
+    ended = False
+    """Whether the scan is over: the last bracket is closed, or the bytes are not JSON."""
+    _state: State = "start"
+    _is_array = False
+    _depth = 0
+    """Open brackets inside the current value."""
+    _in_string = False
+    _is_escaped = False
+    _is_whole = False
+    """Whether the current key or value ended with the last byte."""
+    _key = ""
+    _kept: bytearray | None = None
+
     def __init__(self, names: frozenset[str], *, longest: int = 8192) -> None:
         self.found: dict[str, bytes] = {}
-        self.ended = False
-        """Whether the scan is over: the last bracket is closed, or the bytes are not JSON."""
         self._names = names
         self._longest = longest
-        self._state: State = "start"
-        self._is_array = False
-        self._depth = 0
-        """Open brackets inside the current value."""
-        self._in_string = False
-        self._is_escaped = False
-        self._is_whole = False
-        """Whether the current key or value ended with the last byte."""
-        self._key = ""
-        self._kept: bytearray | None = None
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next bytes."""
@@ -61,10 +63,16 @@ class MemberScanner:
 
     def _read_whole(self, chunk: bytes) -> bool:
         """Parse a document that came in one chunk, with the same result as the scan. Returns whether it did."""
-        members = _members(chunk, self._names) if chunk.endswith(b"}") else None
-        if members is None:
+        if not chunk.endswith(b"}"):
             return False
-        self.found = {name: raw for name, raw in members.items() if len(raw) <= self._longest}
+        names, decoder = _decoder(self._names)
+        try:
+            members = msgspec.structs.astuple(decoder.decode(chunk))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        for name, value in zip(names, members, strict=True):
+            if value and len(raw := bytes(value)) <= self._longest:
+                self.found[name] = raw
         self.ended = True
         return True
 
@@ -159,20 +167,11 @@ class MemberScanner:
 
 
 @lru_cache(maxsize=16)
-def _decoder(names: frozenset[str]) -> msgspec.json.Decoder[msgspec.Struct]:
-    """Return a decoder that reads these members of an object as raw JSON and skips all others."""
-    fields = [(name, msgspec.Raw, msgspec.Raw()) for name in sorted(names)]
-    return msgspec.json.Decoder(msgspec.defstruct("Members", fields))
-
-
-def _members(document: bytes, names: frozenset[str]) -> dict[str, bytes] | None:
-    """Return the members of a whole object, None if the bytes are not one."""
-    try:
-        found = _decoder(names).decode(document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    values = zip(found.__struct_fields__, msgspec.structs.astuple(found), strict=True)
-    return {name: bytes(raw) for name, raw in values if raw}
+def _decoder(names: frozenset[str]) -> tuple[list[str], msgspec.json.Decoder[msgspec.Struct]]:
+    """Return the members in order, and a decoder that reads them in an object as raw JSON and skips all others."""
+    ordered = sorted(names)
+    fields = [(name, msgspec.Raw, msgspec.Raw()) for name in ordered]
+    return ordered, msgspec.json.Decoder(msgspec.defstruct("Members", fields))
 
 
 def _end(pattern: re.Pattern[bytes], chunk: bytes, position: int) -> int:

@@ -47,17 +47,27 @@ class PresentedKey(msgspec.Struct, frozen=True):
 
 def presented_key(headers: Headers, target: bytes = b"") -> PresentedKey | None:
     """Return the key in the API-key position of any protocol. `target` is the path with its query."""
-    found: dict[KeyPosition, bytes] = {}
+    found: dict[KeyPosition, PresentedKey] = {}
     for name, value in headers:
-        position = _HEADER_POSITIONS.get(name)
-        if position == "authorization":
-            bearer = _BEARER.fullmatch(value)
-            value = bearer[1] if bearer is not None else b""
-        if position is not None and value.strip():
-            found.setdefault(position, value.strip())
+        if name in _HEADER_POSITIONS and (key := key_in_header(name, value)) is not None:
+            found.setdefault(key.position, key)
     for position in _HEADER_POSITIONS.values():
         if position in found:
-            return PresentedKey(found[position], position)
+            return found[position]
+    return key_in_query(target)
+
+
+def key_in_header(name: bytes, value: bytes) -> PresentedKey | None:
+    """Return the key in one header, which has the name of an API-key position."""
+    if name == b"authorization":
+        bearer = _BEARER.fullmatch(value)
+        value = bearer[1] if bearer is not None else b""
+    value = value.strip()
+    return PresentedKey(value, _HEADER_POSITIONS[name]) if value else None
+
+
+def key_in_query(target: bytes) -> PresentedKey | None:
+    """Return the key in the query of a path."""
     in_query = _QUERY_KEY.search(target)
     value = unquote_to_bytes(in_query[1]) if in_query is not None else b""
     return PresentedKey(value, "query") if value else None

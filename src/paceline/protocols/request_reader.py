@@ -52,11 +52,11 @@ class RequestReader:
         found = self._scanner.found
         if not found:
             return
-        self.model = _decoded(found.get("model"), str) or None
+        self.model = _decoded(found.get("model"), _TEXT) or None
         for name in _RESPONSE_LIMITS:
             if name in found:
-                self.max_tokens = _count(_decoded(found[name], int))
-        if (settings := _decoded(found.get("generationConfig"), _GeminiSettings)) is not None:
+                self.max_tokens = _count(_decoded(found[name], _NUMBER))
+        if (settings := _decoded(found.get("generationConfig"), _GEMINI_SETTINGS)) is not None:
             self.max_tokens = _count(settings.maxOutputTokens)
 
 
@@ -64,14 +64,19 @@ class _GeminiSettings(msgspec.Struct):
     maxOutputTokens: int | None = None  # noqa: N815 - Google's spelling
 
 
+_TEXT = msgspec.json.Decoder(str)
+_NUMBER = msgspec.json.Decoder(int)
+_GEMINI_SETTINGS = msgspec.json.Decoder(_GeminiSettings)
+
+
 def _count(value: int | None) -> int | None:
     return value if value is not None and 0 < value <= LARGEST_TOKENS else None
 
 
-def _decoded(raw: bytes | None, shape: type[Value]) -> Value | None:
+def _decoded(raw: bytes | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
     if raw is None:
         return None
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -8,6 +8,7 @@ from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.state.ledger import Ledger
+from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.verdicts import Deferred, Reason
@@ -38,8 +39,11 @@ def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
 def is_canary(ledger: Ledger, ticket_id: str) -> bool:
     """Return whether the ticket is the canary of a closed window."""
     slot = ledger.slots.get(ticket_id)
-    scopes = slot.lane.scopes if slot is not None else ()
-    return any(gate.has_canary(ticket_id) for scope in scopes for gate in scope.gates.in_order)
+    for scope in slot.lane.scopes if slot is not None else ():
+        for gate in scope.gates.in_order:
+            if gate.has_canary(ticket_id):
+                return True
+    return False
 
 
 def has_excess_slot(ledger: Ledger, ticket_id: str, now: float) -> bool:
@@ -59,7 +63,9 @@ def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
 def count_demand(ledger: Ledger, scope: str) -> tuple[int, int | None]:
     """Return how many places of the scope are taken, cooling or waited for, and its effective limit."""
     state = ledger.scopes.by_name.get(canonical_scope(scope))
-    return (0, None) if state is None else (state.used + state.waiting, state.effective)
+    if state is None:
+        return 0, None
+    return state.used + state.waiting, None if state.cap == UNLIMITED else state.cap
 
 
 def list_statuses(ledger: Ledger, now: float) -> list[ScopeStatus]:

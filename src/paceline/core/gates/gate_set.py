@@ -36,11 +36,11 @@ class GateSet:
 
     def drop_idle(self) -> bool:
         """Remove the idle gates. Returns whether there was one."""
-        kept = tuple(gate for gate in self.in_order if not gate.is_idle)
-        is_changed = len(kept) < len(self.in_order)
-        if is_changed:
-            self.in_order = kept
-        return is_changed
+        kept = [gate for gate in self.in_order if not gate.is_idle]
+        if len(kept) == len(self.in_order):
+            return False
+        self.in_order = tuple(kept)
+        return True
 
     def refusal(self, ticket: Ticket, scope: ScopeView, now: float) -> tuple[Gate, Reason] | None:
         """Return the first gate that refuses the ticket, and why. Gates refuse whether or not there is room."""

@@ -8,7 +8,6 @@ Sessions are not counted: they last for hours, and their runs use the rate.
 """
 
 from collections.abc import Collection, Sequence
-from operator import attrgetter
 
 import msgspec
 
@@ -54,6 +53,9 @@ class RateLimit(Gate):
     No smaller run of another lane may pass it, or a large run would wait forever.
     """
     kept_tokens: int = 0
+    runs: int = 0
+    """The runs of all entries: each call asks for the sum."""
+    tokens: int = 0
 
     def restored(self, configured: Gate | None, lanes: Collection[LaneKey]) -> Gate | None:
         """Continue the same minute under the present configured rate. Without a rate, drop the gate."""
@@ -61,7 +63,14 @@ class RateLimit(Gate):
             return None
         kept_for = self.kept_for if self.kept_for in lanes else None
         kept_tokens = self.kept_tokens if kept_for is not None else 0
-        return msgspec.structs.replace(self, rate=configured.rate, kept_for=kept_for, kept_tokens=kept_tokens)
+        return msgspec.structs.replace(
+            self,
+            rate=configured.rate,
+            kept_for=kept_for,
+            kept_tokens=kept_tokens,
+            runs=sum(entry.runs for entry in self.entries),  # a snapshot of an earlier version has no sums
+            tokens=sum(entry.tokens for entry in self.entries),
+        )
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         return None if self._obstacle(ticket, scope, now) is None else "pacing"
@@ -86,8 +95,7 @@ class RateLimit(Gate):
             entry = Entry(first_at=now, last_at=now, guess=self._guess(scope.tokens.mean, now))
             self.entries.append(entry)
         entry.last_at = max(entry.last_at, now)
-        entry.runs += 1
-        entry.tokens += entry.guess if ticket.tokens is None else ticket.tokens
+        _count(self, entry, 1, entry.guess if ticket.tokens is None else ticket.tokens)
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
@@ -99,10 +107,10 @@ class RateLimit(Gate):
         return True
 
     def _correct(self, ticket: Ticket, granted_at: float, tokens: int) -> None:
-        for entry in self.entries:
+        for entry in reversed(self.entries):  # most runs end soon after they start
             if entry.first_at <= granted_at <= entry.last_at:
                 charged = entry.guess if ticket.tokens is None else ticket.tokens
-                entry.tokens = max(0, entry.tokens + tokens - charged)
+                _count(self, entry, 0, max(-entry.tokens, tokens - charged))
                 return
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
@@ -142,9 +150,9 @@ class RateLimit(Gate):
         self._expire(now)
         rpm, tpm = self.rate.rpm, self.rate.tpm
         waits = []
-        if rpm is not None and (over := _sum(self.entries, "runs") + 1 - rpm) > 0:
+        if rpm is not None and (over := self.runs + 1 - rpm) > 0:
             waits.append((_time_until_gone(self.entries, "runs", over, now), "runs"))
-        if tpm is not None and (over := _sum(self.entries, "tokens") + self._needed(ticket, tpm, scope, now) - tpm) > 0:
+        if tpm is not None and (over := self.tokens + self._needed(ticket, tpm, scope, now) - tpm) > 0:
             waits.append((_time_until_gone(self.entries, "tokens", over, now), "tokens"))
         if not waits:
             return None
@@ -156,8 +164,8 @@ class RateLimit(Gate):
 
     def _describe(self, what: str) -> str:
         if what == "runs":
-            return f"has started {_sum(self.entries, 'runs'):,} runs in the last minute (rpm {self.rate.rpm:,})"
-        return f"has used {_sum(self.entries, 'tokens'):,} tokens in the last minute (tpm {self.rate.tpm:,})"
+            return f"has started {self.runs:,} runs in the last minute (rpm {self.rate.rpm:,})"
+        return f"has used {self.tokens:,} tokens in the last minute (tpm {self.rate.tpm:,})"
 
     def _needed(self, ticket: Ticket, tpm: int, scope: ScopeView, now: float) -> int:
         """Return what the ticket needs. A run that is larger than a whole minute goes when the window is empty.
@@ -182,11 +190,17 @@ class RateLimit(Gate):
 
     def _expire(self, now: float) -> None:
         while self.entries and self.entries[0].leaves_at <= now:
-            del self.entries[0]
+            gone = self.entries.pop(0)
+            self.runs -= gone.runs
+            self.tokens -= gone.tokens
 
 
-def _sum(entries: list[Entry], field: str) -> int:
-    return sum(map(attrgetter(field), entries))
+def _count(gate: RateLimit, entry: Entry, runs: int, tokens: int) -> None:
+    """Add to an entry of the gate, and to the sums of all of them."""
+    entry.runs += runs
+    entry.tokens += tokens
+    gate.runs += runs
+    gate.tokens += tokens
 
 
 def _time_until_gone(entries: list[Entry], field: str, over: int, now: float) -> float:

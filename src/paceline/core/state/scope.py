@@ -238,12 +238,14 @@ class Scope:
     def next_wake(self, now: float) -> float | None:
         """Return when this scope changes by time alone; None while nothing does."""
         has_waiters = self.waiting > 0
-        times: list[float | None] = [self.cooling[0]] if self.cooling else []
-        times += [gate.next_wake(self, now, has_waiters=has_waiters) for gate in self.gates.in_order]
+        times = [gate.next_wake(self, now, has_waiters=has_waiters) for gate in self.gates.in_order]
+        if self.cooling:
+            times.append(self.cooling[0])
         if has_waiters and self.usage is not None:
             times.extend(self.usage.wakes())
         ahead = [at for at in times if at is not None and at > now]
-        ahead += [max(at, now) for at in (self.climb_at, self.probe_at) if at is not None]  # at once if overdue
+        if self.adaptive is not None or self.platform is not None:
+            ahead += [max(at, now) for at in (self.climb_at, self.probe_at) if at is not None]  # at once if overdue
         return min(ahead, default=None)
 
     def on_time(self, now: float) -> Sequence[GateEvent]:

@@ -23,9 +23,9 @@ def understood(signal: Signal) -> Signal:
     if signal.ticket is not None and not isinstance(signal.ticket, str):
         raise InvalidInput(f"ticket must be the id of a ticket, or None; got {signal.ticket!r:.80}")
     odd: dict[str, object] = {}
-    for name, reader in _readers(type(signal)):
+    for name, reader, default in _readers(type(signal)):
         value = getattr(signal, name)
-        if value is None and name != "confidence":
+        if value is default:
             continue
         read = reader(value)
         if type(read) is not type(value) or read != value:  # False equals 0.0, but is not a number
@@ -87,6 +87,7 @@ _READ: Final[dict[str, Callable[[object], object]]] = {
 
 
 @cache
-def _readers(kind: type[Signal]) -> tuple[tuple[str, Callable[[object], object]], ...]:
-    """Return the fields of a kind of signal that are read, and how."""
-    return tuple((name, _READ[name]) for name in kind.__struct_fields__ if name in _READ)
+def _readers(kind: type[Signal]) -> tuple[tuple[str, Callable[[object], object], object], ...]:
+    """Return the fields of a kind of signal that are read, how, and their defaults."""
+    fields = msgspec.structs.fields(kind)
+    return tuple((each.name, _READ[each.name], each.default) for each in fields if each.name in _READ)
