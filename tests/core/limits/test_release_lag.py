@@ -214,6 +214,42 @@ def test_a_reading_that_undoes_a_reduction_is_reported() -> None:
     assert limit_events(fleet.governor, fleet.now) == [("scope.limit_raised", 6, 4)]
 
 
+def refuse_turn_of(fleet: Fleet, name: str) -> None:
+    """Have the provider refuse a turn of a session that it had accepted."""
+    fleet.governor.request(run_of(name), now=fleet.now)
+    fleet.governor.report(SCOPE, RateLimited(retry_after=1.0, ticket=f"{name}:run-0"), now=fleet.now)
+    fleet.governor.release(f"{name}:run-0", now=fleet.now)
+
+
+def test_a_reading_that_turns_were_refused_against_does_not_undo_the_reduction() -> None:
+    """A provider may count more than it reports, such as requests that have just ended."""
+    fleet = Fleet(cap=10, configured=20)
+    reading = Usage(concurrent_sessions=10, limit=10)
+    fleet.governor.report(SCOPE, reading, now=0.0)
+    fleet.wait(100.0)
+    refuse_turn_of(fleet, "s1")
+    assert fleet.limit == 9
+
+    fleet.governor.report(SCOPE, reading, now=fleet.now)
+    assert fleet.limit == 9
+
+    fleet.governor.report(SCOPE, Usage(concurrent_sessions=10, limit=12), now=fleet.now)
+    assert fleet.limit == 12
+
+
+def test_a_reading_undoes_what_was_learnt_while_more_ran_than_it_allows() -> None:
+    fleet = Fleet(cap=10, configured=20)
+    reading = Usage(concurrent_sessions=10, limit=8)
+    fleet.governor.report(SCOPE, reading, now=0.0)
+    fleet.wait(100.0)
+    refuse_turn_of(fleet, "s1")
+    assert fleet.limit == 7
+
+    fleet.governor.report(SCOPE, reading, now=fleet.now)
+
+    assert fleet.limit == 8
+
+
 class Calls:
     """A provider that takes `cap` calls at once, for which more always wait; successes are reported at the end."""
 

@@ -236,10 +236,12 @@ def _usage(ledger: Ledger, scope: Scope, signal: Usage) -> list[Scope]:
     if caps:
         stated = max(1, min(caps))
         previous = scope.effective
-        if scope.adaptive is not None and scope.mode == "adaptive":
-            scope.adaptive.clear()  # a limit that the provider states outranks a learnt one
+        is_news = scope.platform is None or scope.platform.limit != stated
+        adaptive = scope.adaptive if scope.mode == "adaptive" else None
+        if adaptive is not None and (is_news or not adaptive.contradicts_reading):
+            adaptive.clear()  # a limit that the provider states outranks a learnt one
             scope.refresh()
-        if scope.platform is None or scope.platform.limit != stated:
+        if is_news:
             scope.platform = PlatformCap(limit=stated)
             _emit_platform_limit(ledger, scope, stated, previous)
         elif scope.effective != previous:

@@ -99,6 +99,7 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     if scope.mode != "adaptive" or slot is None:
         return adaptive.step_down(effective, scope.mode, ledger.now)
     if is_mid_run(slot):
+        adaptive.contradicts_reading = scope.platform is not None and scope.live <= scope.platform.limit
         return adaptive.shed(effective, scope.live, ledger.now)
     session = slot.lane.parent or slot
     is_start = ledger.now - session.admitted_at <= FRESH_SECONDS

@@ -59,6 +59,8 @@ class AdaptiveLimit(RelativeTimes):
     is_trying: bool = False
     ended_when_full: int = 0
     """Slots that ended while all places were taken, since the limit changed."""
+    contradicts_reading: bool = False
+    """Whether sessions were refused in mid-run although the provider's reading left room for them."""
     retry_at: float | None = None
     lag: ReleaseLag = msgspec.field(default_factory=ReleaseLag)
     incidents: Incidents = msgspec.field(default_factory=Incidents)
@@ -195,7 +197,7 @@ class AdaptiveLimit(RelativeTimes):
         self.limit = self.reduced_from = self.worked_at = self.failed_at = self.climb_at = None
         self.refused_level = self.refused_at = None
         self.patience, self.stride, self.step = SHORTEST_PATIENCE_SECONDS, 1, 1
-        self.retry_at, self.is_trying = None, False
+        self.retry_at, self.is_trying, self.contradicts_reading = None, False, False
         self.lag.clear()
 
     def on_success(self, token: int | None) -> None:
