@@ -6,6 +6,7 @@ import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.limits.release_lag import ReleaseLag
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.events import Event
 
@@ -77,6 +78,24 @@ def test_a_start_at_the_very_moment_of_a_release_teaches_a_lag_too() -> None:
             fleet.start()
     assert fleet.limit == 8
     assert fleet.refused == 2  # the first at the cap, and the one that taught the lag
+
+
+def test_the_first_lessons_of_a_lag_are_large_and_later_ones_small() -> None:
+    lag = ReleaseLag(releases=[0.0])
+    learnt = []
+    for _ in range(7):
+        lag.blame(0.0, 1000, 600.0)
+        learnt.append(round(lag.seconds, 1))
+    assert learnt == [2.5, 4.4, 6.6, 9.0, 11.7, 14.7, 18.3]
+
+
+def test_a_lag_settles_where_three_in_two_thousand_starts_are_refused() -> None:
+    lag = ReleaseLag(seconds=10.0, lessons=6)
+    for number in range(2000):
+        lag.on_release(float(number))
+    for _ in range(3):
+        lag.blame(0.0, 1000, 2000.0)
+    assert 9.9 < lag.seconds < 10.1
 
 
 def test_a_lag_learnt_from_short_calls_leaves_most_places_usable() -> None:

@@ -7,14 +7,16 @@ import math
 
 import msgspec
 
-FIRST_LAG_SECONDS = 0.5
-"""The least that is learnt: a shorter lag would not have been noticed by a start."""
+FIRST_LAG_SECONDS = 1.0
+"""What the first lesson begins with: a provider whose lag is noticed at all lags by seconds."""
 LONGEST_LAG_SECONDS = 30.0
 """A start refused longer than this after the releases before it was not refused for their lag."""
-LAG_MARGIN = 1.4
-"""What is added to a lag that was seen: the next may be a little longer, and a refusal costs more than the wait."""
-LAG_FADES = 0.9998
-"""Per release: where one in a thousand is refused for its lag, a longer cooldown would cost more than it saves."""
+FIRST_GROWTH = 1.5
+"""What the first lesson adds, as a share. The n-th adds an n-th of it: each knows more than the one before."""
+LEAST_GROWTH = 0.25
+"""What every lesson adds at least, so that a lag that grew is learnt as well."""
+REFUSED_SHARE = 0.0015
+"""The share of starts that may be refused for the lag: to avoid these too would cost more places than it saves."""
 MOST_COOLING = 0.25
 """The share of places that may cool down on average: where calls are short, a lag of seconds would block them all."""
 KEPT_RELEASES = 16
@@ -24,10 +26,13 @@ KEPT_RELEASES = 16
 class ReleaseLag(msgspec.Struct):
     """The learnt lag of one scope. Released slots are counted for so many `seconds`.
 
-    `unblamed_seconds` is what it was before the last refusal was blamed on the lag, until a success confirms that.
+    `lessons` are the refusals blamed on it. `unblamed_seconds` is what it was before the last of them, until a success
+    confirms that one. It grows with each lesson and shrinks with each release, so that it settles where the share
+    `REFUSED_SHARE` of the starts is refused.
     """
 
     seconds: float = 0.0
+    lessons: int = 0
     unblamed_seconds: float | None = None
     releases: list[float] = []
 
@@ -35,7 +40,7 @@ class ReleaseLag(msgspec.Struct):
         self.releases.append(now)
         if len(self.releases) > KEPT_RELEASES:
             del self.releases[0]
-        self.seconds *= LAG_FADES
+        self.seconds *= 1.0 - REFUSED_SHARE * math.log(self._growth())
 
     def ages(self, count: int, now: float) -> list[float]:
         """Return how long ago the last `count` releases were."""
@@ -49,7 +54,8 @@ class ReleaseLag(msgspec.Struct):
     def blame(self, seen: float, places: int, now: float) -> None:
         """Count released slots for longer, as far as most of the places stay usable."""
         self.unblamed_seconds = self.seconds
-        longer = max(FIRST_LAG_SECONDS, self.seconds, seen) * LAG_MARGIN
+        self.lessons += 1
+        longer = max(FIRST_LAG_SECONDS, self.seconds, seen) * self._growth()
         seconds_per_release = max(1.0, now - self.releases[0]) / len(self.releases) if self.releases else math.inf
         self.seconds = min(LONGEST_LAG_SECONDS, longer, MOST_COOLING * places * seconds_per_release)
 
@@ -57,10 +63,15 @@ class ReleaseLag(msgspec.Struct):
         """Undo the last blame: the next start was refused too, so the lag was not the cause."""
         if self.unblamed_seconds is not None:
             self.seconds, self.unblamed_seconds = self.unblamed_seconds, None
+            self.lessons -= 1
 
     def clear(self) -> None:
         """Forget what was learnt, not when slots were released."""
-        self.seconds, self.unblamed_seconds = 0.0, None
+        self.seconds, self.lessons, self.unblamed_seconds = 0.0, 0, None
+
+    def _growth(self) -> float:
+        """Return the factor of the last lesson."""
+        return 1.0 + max(LEAST_GROWTH, FIRST_GROWTH / max(1, self.lessons))
 
     def shift(self, seconds: float) -> None:
         """Keep the ages of the releases when the clock is set back."""
