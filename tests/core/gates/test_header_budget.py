@@ -49,7 +49,27 @@ class Period:
         return Budget(requests_remaining=self.left, requests_limit=self.size, requests_reset_at=self.ends_at)
 
 
-def serve(provider: Bucket | Period, calls: int, *, places: int = 4, seconds: float = 0.1) -> tuple[float, int]:
+class Sum:
+    """A provider that counts the last minute, and tells when nothing of it is left."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self.size, self.seconds = size, seconds
+        self.uses: list[float] = []
+
+    def take(self, now: float) -> bool:
+        self.uses = [at for at in self.uses if at > now - self.seconds]
+        if len(self.uses) == self.size:
+            return False
+        self.uses.append(now)
+        return True
+
+    def reading(self, now: float) -> Budget:
+        used = sum(at > now - self.seconds for at in self.uses)
+        full_at = self.uses[-1] + self.seconds
+        return Budget(requests_remaining=self.size - used, requests_limit=self.size, requests_reset_at=full_at)
+
+
+def serve(provider: Bucket | Period | Sum, calls: int, *, places: int = 4, seconds: float = 0.1) -> tuple[float, int]:
     """Let the calls wait for the Governor, and end after some time. Returns how long all took, and the refusals."""
     governor = Governor(GovernorSettings(limits={SCOPE: places}), now=START)
     governor.request_all([run(f"r{number}") for number in range(calls)], now=START)
@@ -81,6 +101,60 @@ def test_where_a_period_gives_everything_back_at_its_end_calls_wait_for_that_wit
     seconds, refused = serve(Period(60, 60.0), 150)
     assert refused <= 3  # the last of each period
     assert 120.0 <= seconds <= 125.0
+
+
+def test_where_each_use_comes_back_a_minute_later_calls_wait_for_that_and_not_for_all_of_them() -> None:
+    seconds, refused = serve(Sum(60, 60.0), 240, seconds=2.0)
+    assert refused <= 2  # until the readings have shown that it is no bucket
+    assert 210.0 <= seconds <= 245.0  # 212 s is the least; to wait for all of them each time takes 294 s
+
+
+def test_the_kind_of_a_budget_is_explained() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    for used in (20, 40, 60):
+        reading = Budget(requests_remaining=60 - used, requests_limit=60, requests_reset_at=START + 60.0)
+        governor.report(SCOPE, reading, now=START + used / 3)
+
+    verdict = governor.try_request(run("r"), now=START + 30.0)
+
+    assert isinstance(verdict, Deferred)
+    assert verdict.detail == (
+        "too few requests left in openai/work/gpt-5 by its response headers; all comes back at the reset"
+    )
+
+
+def token_readings(governor: Governor, sizes: tuple[int, ...]) -> None:
+    """Let runs of these sizes end, under a token budget of a full minute."""
+    for number, size in enumerate(sizes):
+        name, now = f"r{number}", START + number / 10
+        assert isinstance(governor.request(run(name), now=now), Granted)
+        governor.report(SCOPE, Succeeded(ticket=name, tokens=size), now=now)
+        governor.release(name, now=now)
+        left = 1_000_000 - 1_000 * number
+        reading = Budget(tokens_remaining=left, tokens_limit=1_000_000, tokens_reset_at=START + 60.0)
+        governor.report(SCOPE, reading, now=now)
+
+
+def most_left_that_refuses(governor: Governor) -> int:
+    """Return how much must be left, to a thousand tokens, until a run without a size enters."""
+    for left in range(0, 100_000, 1_000):
+        reading = Budget(tokens_remaining=left, tokens_limit=1_000_000, tokens_reset_at=START + 60.0)
+        governor.report(SCOPE, reading, now=START + 50.0)
+        if isinstance(governor.try_request(run("next"), now=START + 50.0), Granted):
+            return left
+    raise AssertionError("nothing is enough")
+
+
+def test_the_rest_of_a_period_is_used_by_runs_of_a_known_size() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    token_readings(governor, (1_000,) * 300)
+    assert most_left_that_refuses(governor) <= 2_000
+
+
+def test_where_runs_differ_much_a_large_one_must_fit_but_not_the_largest_ever() -> None:
+    governor = Governor(GovernorSettings(), now=START)
+    token_readings(governor, (50_000, *(500, 1_000, 4_000) * 100))
+    assert 5_000 <= most_left_that_refuses(governor) <= 20_000
 
 
 def test_a_slow_answer_does_not_hide_what_was_sent_after_it() -> None:

@@ -1,10 +1,8 @@
 """Rates learnt from refusals and mirrored from headers: runs wait instead of being refused."""
 
-from itertools import count
-
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.gates.learned_rate import LearnedRate
-from paceline.core.signals import Budget, RateLimited, Succeeded
+from paceline.core.signals import RateLimited, Succeeded
 
 SCOPE = "umans"
 
@@ -56,26 +54,6 @@ def test_after_a_refusal_for_its_rate_those_who_waited_come_back_one_by_one() ->
 
     at_once = [effect for effect in governor.advance(now=2.0) if isinstance(effect, Granted)]
     assert [effect.ticket_id for effect in at_once] == ["r10"]
-
-
-def test_room_is_left_in_a_token_budget_for_a_run_as_large_as_the_largest_was() -> None:
-    governor = Governor(GovernorSettings(), now=0.0)
-    names = (f"r{number}" for number in count())
-
-    def use(tokens: int) -> None:
-        name = next(names)
-        assert isinstance(governor.request(run(name), now=1.0), Granted)
-        governor.report(SCOPE, Succeeded(ticket=name, tokens=tokens), now=1.0)
-        governor.release(name, now=1.0)
-
-    for tokens in (*[1_000] * 50, 50_000, *[1_000] * 50):
-        governor.report(SCOPE, Budget(tokens_remaining=400_000, tokens_reset_at=60.0), now=1.0)
-        use(tokens)
-
-    governor.report(SCOPE, Budget(tokens_remaining=65_000, tokens_reset_at=60.0), now=1.0)
-    assert isinstance(governor.try_request(run("enough"), now=1.0), Granted)
-    governor.report(SCOPE, Budget(tokens_remaining=55_000, tokens_reset_at=60.0), now=1.0)
-    assert not isinstance(governor.try_request(run("too little"), now=1.0), Granted)
 
 
 def test_one_refusal_after_idle_time_does_not_slow_the_next_burst() -> None:
@@ -132,3 +110,50 @@ def test_a_guess_is_no_slower_than_headers_and_waits_of_the_provider_allow() -> 
     by_wait = LearnedRate.first("requests", 2, 60.0, 0.0, now=0.0)
     by_wait.bound(1.0, 0.0, 0.0)
     assert (by_headers.rate, by_wait.rate) == (5.0, 0.5)
+
+
+def test_a_pause_after_a_refusal_does_not_count_as_time_without_one() -> None:
+    """A guess would be forgotten in a pause of two minutes, and the next burst refused again."""
+    governor = Governor(GovernorSettings(limits={SCOPE: 3}), now=0.0)
+    for name in ("r0", "r1", "r2", "waits"):
+        governor.request(run(name), now=0.0)
+    governor.report(SCOPE, RateLimited(retry_after=300.0, cause="requests", ticket="r2"), now=20.0)
+
+    status = governor.status(SCOPE, now=319.0)
+
+    assert status is not None
+    assert [(rate.source, rate.until) for rate in status.rates] == [("learnt", 320.0 + 120.0)]
+
+
+def test_refusals_soon_after_one_another_measure_the_rate_together() -> None:
+    rate = LearnedRate.first("requests", 30, 10.0, 0.0, now=0.0)
+    for second in range(90):
+        rate.on_grant(run(f"r{second}"), 0.0, float(second))
+        if second in (30, 50):
+            rate.on_refused(float(second))
+    rate.on_refused(90.0)
+    assert (rate.rate, rate.is_measured) == (1.0, True)
+
+
+def go_at_the_rate(rate: LearnedRate, since: float, until: float) -> None:
+    now = since
+    while (now := max(now, rate.next_at(0.0))) < until:
+        rate.on_grant(run("r"), 0.0, now)
+
+
+def test_a_measured_rate_falls_by_little_and_grows_the_faster_the_longer_nothing_is_refused() -> None:
+    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, is_measured=True)
+    go_at_the_rate(rate, 0.0, 61.0)
+    rate.on_refused(61.0)
+    assert 0.97 <= rate.rate <= 0.99
+    go_at_the_rate(rate, 61.0, 61.0 + 120.0)
+    assert 1.01 <= rate.per_second / rate.rate <= 1.03
+    go_at_the_rate(rate, 61.0 + 120.0, 61.0 + 600.0)
+    assert 1.45 <= rate.per_second / rate.rate <= 1.55
+
+
+def test_a_rate_that_holds_nobody_back_does_not_grow() -> None:
+    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, is_measured=True)
+    for number in range(60):
+        rate.on_grant(run(f"r{number}"), 0.0, 10.0 * (number + 1))
+    assert rate.per_second == 1.0

@@ -60,7 +60,7 @@ def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
         case Usage():
             return _usage(ledger, ledger.scope(name), signal)
         case Budget():
-            return _budget(ledger, ledger.scope(name), signal)
+            return _budget(ledger, ledger.scope(name), signal, slot)
     if slot is not None:
         slot.reported = True  # all other signals are refusals
     if isinstance(signal, Unreachable):
@@ -260,10 +260,12 @@ def _count(value: object) -> int | None:
     return int(value)
 
 
-def _budget(ledger: Ledger, scope: Scope, signal: Budget) -> list[Scope]:
+def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None) -> list[Scope]:
     if signal.requests_remaining is not None or signal.tokens_remaining is not None:
         budget = scope.gates.get(HeaderBudget) or HeaderBudget()
-        budget.on_reading(signal, scope.live, ledger.now)
+        is_run = slot is not None and SESSIONS not in slot.ticket.scopes
+        asked_at = slot.admitted_at if slot is not None and is_run else ledger.now
+        budget.on_reading(signal, asked_at, ledger.now)
         scope.gates.put(budget)
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW

@@ -5,6 +5,7 @@ A refusal that may be about concurrency is one start too many, a limit that fell
 
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
+from paceline.core.gates.pause import Pause
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
 from paceline.core.gates.start_spacing import START_SPAN_SECONDS, StartSpacing
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
@@ -61,6 +62,8 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
         rate = LearnedRate.first(cause, len(runs), seconds, scope.tokens.mean, ledger.now)
         learned.rates[cause] = rate
         scope.put_gate(learned)
+    if (pause := scope.gates.get(Pause)) is not None and pause.until is not None:
+        rate.resumes_at = max(ledger.now, pause.until)
     stated = scope.gates.get(HeaderBudget)
     rate.bound(retry_after, 0.0 if stated is None else stated.per_second(cause), scope.tokens.mean)
     ledger.emit("scope.paced", scope.name, interval=rate.interval(scope.tokens.mean), cause=cause)

@@ -14,14 +14,12 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
-LARGE_RUN = 6.0
-"""A large run in means: sizes have a heavy tail, and one that does not fit the budget is refused at a cost."""
-LARGER_STILL = 1.2
-"""The next large run may be a little larger than the largest so far."""
-UNTIL_READ = 2.5
-"""What a run without a stated size is charged, in means, until the next reading: a few large ones may go at once."""
-LARGE_FADES = 0.9997
-"""Per run: the largest counts half after about 2,300 runs, so that one odd run does not rule for days."""
+RARE = 3.2
+"""Only one run in 1,500 is larger by so many standard deviations. A bucket fills up meanwhile: waits cost nothing."""
+SELDOM = 2.3
+"""One run in a hundred is larger by so many standard deviations. What is left of a period or a sum is lost."""
+MOST_KEPT = 0.5
+"""A run without a stated size waits for no more than this share of a budget, however large runs may be."""
 RECHECK_SECONDS = 1.0
 """How often a filling token budget is checked for a run that is larger than usual."""
 PLENTY = 2.0
@@ -39,17 +37,17 @@ class HeaderBudget(Gate):
 
     requests: StatedBudget | None = None
     tokens: StatedBudget | None = None
-    large_tokens: float = 0.0
-    """What the largest run used. Older runs count for less."""
-    largest_left: float = 0.0
+    unread: int = 0
+    """The runs without a stated size that were started since tokens were last read."""
 
-    def on_reading(self, budget: Budget, live: int, now: float) -> None:
-        """Take over what the headers of a response state, while `live` slots may not be counted in it yet."""
+    def on_reading(self, budget: Budget, asked_at: float, now: float) -> None:
+        """Take over what the headers of a response state. They may lack what was started since it was asked for."""
         requests = budget.requests_remaining, budget.requests_limit, budget.requests_reset_at
         tokens = budget.tokens_remaining, budget.tokens_limit, budget.tokens_reset_at
-        self.requests = _read(self.requests, requests, live, now)
+        lacks = 0.0 if self.requests is None else self.requests.started_since(asked_at)
+        self.requests = _read(self.requests, requests, lacks, now)
         self.tokens = _read(self.tokens, tokens, None, now)
-        self.largest_left = max(self.largest_left, self.tokens.left if self.tokens is not None else 0.0)
+        self.unread = 0
 
     def per_second(self, cause: str) -> float:
         """Return the rate of the budget of `requests` or `tokens`; 0 where it is not known."""
@@ -66,7 +64,9 @@ class HeaderBudget(Gate):
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         what, at = self._obstacle(ticket, scope, now) or ("budget", None)
-        return Explanation(f"no {what} left in {scope.name} by its response headers", at)
+        part = self.tokens if what == "tokens" else self.requests
+        how = f"; {part.how_it_returns}" if part is not None else ""
+        return Explanation(f"too few {what} left in {scope.name} by its response headers{how}", at)
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         return self._obstacle(ticket, scope, now) is not None
@@ -102,9 +102,10 @@ class HeaderBudget(Gate):
             return
         if self.requests is not None:
             self.requests.take(1.0, now)
+            self.requests.log_use(1.0, now)
         if self.tokens is not None:
-            charge = _need(ticket.tokens, scope) * (1.0 if ticket.tokens is not None else UNTIL_READ)
-            self.tokens.take(charge, now)
+            self.tokens.take(_need(ticket.tokens, scope), now)
+            self.unread += ticket.tokens is None
 
     def awaits_success(self, scope: ScopeView) -> bool:
         return self.requests is not None or self.tokens is not None
@@ -121,7 +122,8 @@ class HeaderBudget(Gate):
         return ()
 
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
-        self.large_tokens = max(float(tokens), self.large_tokens * LARGE_FADES)
+        if self.tokens is not None and ticket is not None and SESSIONS not in ticket.scopes:
+            self.tokens.log_use(float(tokens), granted_at)
         return False
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
@@ -133,7 +135,7 @@ class HeaderBudget(Gate):
         if (tokens := self.tokens) is not None:
             most = self._most(None, scope)
             times += [tokens.ready_at(need, now) for need in (_need(None, scope), most)]
-            if tokens.refill and times[-1] is None and tokens.level(now) < (tokens.limit or 0.0):
+            if times[-1] is None and tokens.kind.name != "period" and tokens.level(now) < (tokens.limit or 0.0):
                 times.append(now + RECHECK_SECONDS)  # a run may have stated a larger size
             times.append(None if tokens.refill else tokens.resets_at)
         return earliest(now, *times)
@@ -166,12 +168,13 @@ class HeaderBudget(Gate):
         return None
 
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
-        """Return the most that the run may use. Without a stated size: that of the largest run, or half the budget."""
-        mean = _need(tokens, scope)
+        """Return what must be left for the run. Without a stated size: what a large one uses, with those unread."""
         if tokens is not None:
-            return mean
-        large = max(mean * LARGE_RUN, self.large_tokens * LARGER_STILL)
-        return max(mean, min(large, self.largest_left / 2))
+            return float(tokens)
+        is_refilled = self.tokens is not None and self.tokens.refill > 0
+        most = scope.tokens.largest_of(1 + self.unread, RARE if is_refilled else SELDOM)
+        limit = None if self.tokens is None else self.tokens.limit
+        return max(1.0, most if limit is None else min(most, limit * MOST_KEPT))
 
 
 def _need(tokens: int | None, scope: ScopeView) -> float:
@@ -179,7 +182,7 @@ def _need(tokens: int | None, scope: ScopeView) -> float:
 
 
 def _read(
-    before: StatedBudget | None, reading: tuple[int | None, int | None, float | None], live: int | None, now: float
+    before: StatedBudget | None, reading: tuple[int | None, int | None, float | None], lacks: float | None, now: float
 ) -> StatedBudget | None:
     """Return the budget after a reading: what is left, of how much, until when."""
     left, limit, resets_at = reading
@@ -191,5 +194,5 @@ def _read(
         return StatedBudget.first(float(left), None, resets_at, now)
     if before is None or before.limit != limit:
         return StatedBudget.first(float(left), float(limit), resets_at, now)
-    before.on_reading(float(left), float(limit), resets_at, live, now)
+    before.on_reading(float(left), resets_at, lacks, now)
     return before

@@ -5,32 +5,45 @@ them, is its rate: two of them show it, and a little more is tried from then on 
 which runs waited for the rate counts: idle time shows nothing of it. Sessions are not counted: their runs use the rate.
 """
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
-from paceline.core.gates.header_budget import LARGE_RUN
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
+LARGE_RUN = 6.0
+"""A large run in means: sizes have a heavy tail, and one that does not fit the budget is refused at a cost."""
 SHORTEST_MEASURE_SECONDS = 60.0
 """Over less than a minute a burst would pass for a rate."""
 LONGEST_MEASURE_SECONDS = 600.0
 """How long a guess that was far too fast may be corrected; in a longer time there may have been little to run."""
 SLOWER = 0.98
-"""Where the time was too short to measure, the rate falls a little: the refusal shows that it was too high."""
+"""Where nothing can be measured, the rate falls a little: the refusal shows that it was too high."""
 MOST_SLOWER = 0.5
 """One measurement lowers the rate to no less than half: a lower one means that little wanted to run."""
-FASTER_PER_SECOND = 0.01 / 60.0
-"""A measured rate is tried one per cent faster each minute: a refusal or so an hour finds a rate that has grown."""
+FALLEN = 0.6
+"""Where less than this share of a measured rate went through, the provider's rate has fallen.
+
+More may be chance: a budget per minute refuses a large run in a busy minute, however little went before.
+"""
+FASTER = 0.005 / 60.0**2
+"""A measured rate is tried faster by this, times the square of the time without a refusal.
+
+That is 2 % after two minutes and half as much again after ten: it stays at the edge, and a slow one does not last.
+"""
 MOST_FASTER = 4.0
 """How far above its rate a scope is tried without a refusal: five times, then the next measurement decides."""
 GUESS_DOUBLES_SECONDS = 30.0
-"""A guess is tried twice as fast after each half minute without a refusal: it is off by a factor, not by per cents."""
+"""A guess is tried twice as fast after each half minute in which none of the runs that may go is refused.
+
+It is off by a factor, not by per cents.
+"""
 GUESS_LASTS_SECONDS = 120.0
 """A guess is forgotten after two minutes without a refusal. It is tried sixteen times as fast by then."""
 RATE_LASTS_SECONDS = 600.0
@@ -39,8 +52,14 @@ MOST_IDLE = 0.1
 """The share of idle time between two refusals up to which what passed between them is the rate."""
 BY_RETRY_AFTER = 0.5
 """A wait that the provider asks for lets at least one run pass; the one after it may have to wait as long again."""
+HELD_SECONDS = 1.0
+"""A run that enters within a second of when the rate allowed it was held back by it. Else something else did."""
+LONGEST_WAIT_SECONDS = 60.0
+"""A minute without a run is a wait for the rate: a budget per minute is back by then. Longer ones are not."""
 DEPTH_SECONDS = 30.0
 """The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
+UNKNOWN = -math.inf
+"""A time that an older snapshot lacks."""
 LEAST_RATE = 1.0 / 60.0
 """One a minute: a lower rate would stop the scope for longer than a pause does."""
 
@@ -48,13 +67,21 @@ LEAST_RATE = 1.0 / 60.0
 class LearnedRate(RelativeTimes):
     """One rate, in tokens or in runs a second.
 
-    `level` is what may be used at `seen_at`; `spent` is what was used since the last refusal. For `waited` seconds of
-    the time since then somebody waited for the scope, up to `wanted_at`. `floor` is what the provider's headers and
-    waits show that it allows at least. `mean_tokens` is the scope's estimate; a rate counts runs where no run had
+    `level` is what may be used at `seen_at`; `spent` is what was used since `empty_at`, the refusal from which the rate
+    is measured. For `waited` seconds of the time since then somebody waited for the scope, up to `wanted_at`. Nothing
+    could run before `resumes_at`, the end of the pause after the last refusal. `floor` is what the provider's headers
+    and waits show that it allows at least. `mean_tokens` is the scope's estimate; a rate counts runs where no run had
     reported its tokens at the first refusal.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("seen_at", "refused_at", "wanted_at", "since")
+    relative_times: ClassVar[tuple[str, ...]] = (
+        "seen_at",
+        "empty_at",
+        "refused_at",
+        "resumes_at",
+        "wanted_at",
+        "since",
+    )
 
     cause: str
     rate: float
@@ -68,12 +95,21 @@ class LearnedRate(RelativeTimes):
     wanted_at: float | None = None
     is_wanted: bool = True
     """Whether somebody waited for the scope when a run last entered."""
+    tried_for: float = 0.0
+    """The seconds since the last pause in which this rate held runs back."""
     since: float | None = None
     floor: float = 0.0
+    empty_at: float = UNKNOWN
+    resumes_at: float = UNKNOWN
+
+    def __post_init__(self) -> None:
+        """Take both from the last refusal in a snapshot of an older version."""
+        self.empty_at = self.refused_at if self.empty_at == UNKNOWN else self.empty_at
+        self.resumes_at = self.refused_at if self.resumes_at == UNKNOWN else self.resumes_at
 
     @classmethod
     def first(cls, cause: str, runs: int, seconds: float, mean_tokens: float, now: float) -> "LearnedRate":
-        """Guess from one refusal what was used before it; the next refusal corrects the guess."""
+        """Guess from one refusal what was used before it; the next refusals correct the guess."""
         counts_tokens = cause == "tokens" and mean_tokens > 0
         spent = runs * mean_tokens if counts_tokens else float(runs)
         rate = max(LEAST_RATE, spent / seconds)
@@ -89,30 +125,44 @@ class LearnedRate(RelativeTimes):
 
     def on_refused(self, now: float) -> None:
         """Measure the rate: the bucket is empty now, so what was used since it was last empty is what flowed in."""
-        seconds, tried = now - self.refused_at, self.per_second
+        seconds, tried = now - self.empty_at, self.per_second
         self._count_wait(now)
         was_idle = seconds - self.waited > seconds * MOST_IDLE  # the bucket filled up, and that passed as well
-        measured = tried * SLOWER if was_idle else self._measured(seconds, tried)
+        if was_idle:
+            measured = tried * SLOWER
+        elif seconds >= SHORTEST_MEASURE_SECONDS:
+            measured = self._measured(seconds, tried)
+        else:
+            measured = self._corrected(seconds, tried)
         self.rate = max(LEAST_RATE, measured)
-        self.level, self.spent, self.seen_at, self.refused_at = 0.0, 0.0, now, now
-        self.waited, self.wanted_at, self.is_wanted = 0.0, None, True
+        self.level, self.seen_at, self.refused_at, self.resumes_at = 0.0, now, now, now
+        self.wanted_at, self.is_wanted, self.tried_for = now, True, 0.0
+        if was_idle or seconds >= SHORTEST_MEASURE_SECONDS:
+            self.spent, self.waited, self.empty_at = 0.0, 0.0, now
 
     def _count_wait(self, now: float) -> None:
-        """Count the time since the last run as waited for. In a longer time the scope was closed or paused."""
+        """Count the time since the last run as waited for. In a longer time the scope was closed."""
         before = self.refused_at if self.wanted_at is None else self.wanted_at
         if self.is_wanted:
-            self.waited += min(max(0.0, now - before), DEPTH_SECONDS)
+            self.waited += min(max(0.0, now - before), LONGEST_WAIT_SECONDS)
         self.wanted_at = max(now, before)
 
     def _measured(self, seconds: float, tried: float) -> float:
         """Return the rate by what passed between two refusals."""
-        measured = self.spent / seconds if seconds > 0 else 0.0
-        slowest = tried * MOST_SLOWER
+        measured = self.spent / seconds
+        if self.is_measured and measured >= tried * FALLEN:
+            return tried * SLOWER
         longest = 0.0 if self.is_measured else LONGEST_MEASURE_SECONDS
-        self.is_measured = seconds >= SHORTEST_MEASURE_SECONDS and (measured >= slowest or seconds <= longest)
+        slowest = tried * MOST_SLOWER
+        self.is_measured = measured >= slowest or seconds <= longest
+        return measured if self.is_measured else slowest  # there was little demand
+
+    def _corrected(self, seconds: float, tried: float) -> float:
+        """Return the rate after a refusal that came too soon to measure it: a guess may be off by a factor."""
         if self.is_measured:
-            return measured
-        return min(max(measured, slowest), tried * SLOWER)  # the time was too short, or there was little demand
+            return tried * SLOWER
+        measured = self.spent / seconds if seconds > 0 else 0.0
+        return min(max(measured, tried * MOST_SLOWER), tried * SLOWER)
 
     def interval(self, mean_tokens: float) -> float:
         """Return the seconds between two runs of the mean size."""
@@ -122,7 +172,7 @@ class LearnedRate(RelativeTimes):
         """Return when the rate is forgotten: without a refusal, and for a measured one without a run."""
         if self.is_measured:
             return self.seen_at + RATE_LASTS_SECONDS
-        return self.refused_at + GUESS_LASTS_SECONDS
+        return self.resumes_at + GUESS_LASTS_SECONDS
 
     def next_at(self, mean_tokens: float) -> float:
         """Return when the next run may go. All runs wait for the amount that a large run would use."""
@@ -134,12 +184,18 @@ class LearnedRate(RelativeTimes):
         """Take out what the run is expected to use. `is_wanted` is whether others wait for the scope."""
         self._count_wait(now)
         self.is_wanted = is_wanted
+        if now < self.next_at(mean_tokens) + HELD_SECONDS:
+            self.tried_for += max(0.0, now - max(self.seen_at, self.resumes_at))
         self._use(self._need(ticket, mean_tokens), now)
 
     def on_tokens(self, ticket: Ticket, tokens: int, mean_tokens: float, now: float) -> None:
-        """Replace what the run was expected to use by what it used."""
+        """Measure what the run used instead of what it was expected to use.
+
+        The level stays: the provider counted the run when it began. A correction now would be a minute late, and turn
+        an even pace into bursts and breaks.
+        """
         if self.counts_tokens:
-            self._use(tokens - self._need(ticket, mean_tokens), now)
+            self.spent += tokens - self._need(ticket, mean_tokens)
 
     def _use(self, amount: float, now: float) -> None:
         """Take the amount out. A debt beyond the depth is forgotten, so that no run waits for longer than a minute."""
@@ -159,9 +215,9 @@ class LearnedRate(RelativeTimes):
     @property
     def per_second(self) -> float:
         """Return the rate to try: a little faster the longer nothing was refused, much faster while it is a guess."""
-        seconds = max(0.0, self.seen_at - self.refused_at)
         if self.is_measured:
-            return self.rate * (1.0 + min(MOST_FASTER, FASTER_PER_SECOND * seconds))
+            return self.rate * (1.0 + min(MOST_FASTER, FASTER * self.tried_for**2))
+        seconds = max(0.0, self.seen_at - self.resumes_at)
         return float(self.rate * 2.0 ** (min(seconds, GUESS_LASTS_SECONDS) / GUESS_DOUBLES_SECONDS))
 
 
