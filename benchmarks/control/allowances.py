@@ -83,14 +83,15 @@ class MinuteCount:
 
 @dataclass(slots=True)
 class SlidingMinute:
-    """The sum over the last sixty seconds, from a log of every request."""
+    """The sum over the last sixty seconds, or another number of them, from a log of every request."""
 
     size: float
+    seconds: float = 60.0
     used: float = 0.0
     log: deque[tuple[float, float]] = field(default_factory=deque)
 
     def left(self, now: float) -> float:
-        while self.log and self.log[0][0] <= now - 60.0:
+        while self.log and self.log[0][0] <= now - self.seconds:
             self.used -= self.log.popleft()[1]
         return self.size - self.used
 
@@ -101,8 +102,8 @@ class SlidingMinute:
         for at, used in self.log:
             short -= used
             if short <= 1e-6:
-                return at + 60.0
-        return now + 60.0
+                return at + self.seconds
+        return now + self.seconds
 
     def take(self, amount: float, now: float) -> None:
         amount = min(amount, self.size)
@@ -111,7 +112,7 @@ class SlidingMinute:
 
     def full_at(self, now: float) -> float:
         self.left(now)
-        return self.log[-1][0] + 60.0 if self.log else now
+        return self.log[-1][0] + self.seconds if self.log else now
 
 
 class Period(Protocol):
@@ -212,7 +213,48 @@ class SlidingWindow:
         return []
 
 
-Window = QuotaWindow | SlidingWindow
+@dataclass(slots=True)
+class RollingWindow:
+    """The sum over the last `length`, kept in slices. It returns slice by slice, as each was used, never all at once.
+
+    `announces_last` announces when the last slice returns, although the first one is free again earlier.
+    """
+
+    name: str
+    budget: float
+    length: float
+    slice_seconds: float
+    announces_last: bool
+    meter: Meter = "tokens"
+    model: str | None = None
+    used: float = 0.0
+    slices: deque[tuple[float, float]] = field(default_factory=deque)
+    """When each slice returns, and how much of it."""
+
+    def is_open(self, now: float) -> bool:
+        while self.slices and self.slices[0][0] <= now:
+            self.used -= self.slices.popleft()[1]
+        return self.used < self.budget
+
+    def charge(self, size: Size, now: float) -> None:
+        amount = measure(self.meter, size)
+        returns_at = now // self.slice_seconds * self.slice_seconds + self.length
+        already = self.slices.pop()[1] if self.slices and self.slices[-1][0] == returns_at else 0.0
+        self.slices.append((returns_at, already + amount))
+        self.used += amount
+
+    def announced(self, now: float) -> float | None:
+        return self.slices[-1][0] if self.announces_last and self.slices else self.ends_at(now)
+
+    def ends_at(self, now: float) -> float:
+        """Return when a part of the budget returns next."""
+        return self.slices[0][0] if self.slices else now + self.length
+
+    def reopenings(self) -> list[float]:
+        return []
+
+
+Window = QuotaWindow | SlidingWindow | RollingWindow
 
 
 def mixed_periods(rng: Random, length: float, wrong: float) -> list[Period]:

@@ -305,3 +305,88 @@ class FlightCount:
         lagging = self.lagging[model]
         lag_ends = lagging[0] if lagging else math.inf
         return min(lag_ends, self.caps[model].next_change(now), self.strangers.next_change(now))
+
+
+class Utilisation:
+    """A meter of service that drains as fast as the cap serves: a cap of 24 drains 24 seconds of service per second.
+
+    A call is charged an estimate when it begins. The difference to its real length is charged when it ends. Calls are
+    refused while the meter is full, so more of them than the cap run without a refusal until then. Sessions do not
+    count: only turns are refused.
+    """
+
+    checks_starts = False
+
+    def __init__(
+        self, caps: dict[str, Steps], estimate: float, depth_seconds: float, strangers: Steps | None = None
+    ) -> None:
+        self.caps = caps
+        self.estimate = estimate
+        self.depth_seconds = depth_seconds
+        """How long the cap alone needs to drain a full meter."""
+        self.strangers = strangers or still(0)
+        self.running: dict[str, dict[str, float]] = {model: {} for model in caps}
+        """When each call began, by session."""
+        self._sessions = dict.fromkeys(caps, 0)
+        self._charged = dict.fromkeys(caps, 0.0)
+        self._drained_at = dict.fromkeys(caps, 0.0)
+
+    def _over(self, model: str, now: float) -> float:
+        """Drain the meter up to now. Return the seconds of service above its size, or below it if negative."""
+        cap, at = self.caps[model], self._drained_at[model]
+        while at < now:
+            until = min(now, cap.next_change(at), self.strangers.next_change(at))
+            self._charged[model] = max(0.0, self._charged[model] - self._drain(model, at) * (until - at))
+            at = self._drained_at[model] = until
+        return self._charged[model] - self.depth_seconds * cap.at(now)
+
+    def _drain(self, model: str, now: float) -> int:
+        return self.caps[model].at(now) - self.strangers.at(now)
+
+    def start(self, session: str, model: str, now: float) -> bool:
+        self._sessions[model] += 1
+        return True
+
+    def turn(self, session: str, model: str, now: float) -> bool:
+        if not self.can_turn(session, model, now):
+            return False
+        self._charged[model] += self.estimate
+        self.running[model][session] = now
+        return True
+
+    def turn_over(self, session: str, model: str, now: float) -> None:
+        self._over(model, now)
+        length = now - self.running[model].pop(session)
+        self._charged[model] = max(0.0, self._charged[model] + length - self.estimate)
+
+    def release(self, session: str, model: str, now: float) -> None:
+        self._sessions[model] -= 1
+
+    def count(self, model: str, now: float) -> int:
+        """Return the calls under way. A full meter counts as a full cap, because it lets no other call in."""
+        calls = len(self.running[model]) + self.strangers.at(now)
+        return calls if self._over(model, now) < 0 else max(calls, self.caps[model].at(now))
+
+    def limit(self, model: str, now: float) -> int:
+        return self.caps[model].at(now)
+
+    def own(self, model: str) -> int:
+        return len(self.running[model])
+
+    def excess(self, model: str, now: float) -> int:
+        return self.count(model, now) - self.caps[model].at(now)
+
+    def speed(self, model: str, now: float) -> float:
+        return 1.0
+
+    def can_start(self, model: str, under_way: int, now: float) -> bool:
+        """Return whether another session would get in. None should start while one under way waits for its turn."""
+        is_any_waiting = self._sessions[model] > len(self.running[model])
+        return not is_any_waiting and self._over(model, now) + under_way * self.estimate < 0
+
+    def can_turn(self, session: str, model: str, now: float) -> bool:
+        return self._over(model, now) < 0
+
+    def next_change(self, model: str, now: float) -> float:
+        drained_in = max(0.0, self._over(model, now)) / self._drain(model, now)
+        return min(now + drained_in, self.caps[model].next_change(now), self.strangers.next_change(now))

@@ -13,6 +13,7 @@ from benchmarks.control.allowances import (
     MinuteCount,
     QuotaWindow,
     Rate,
+    RollingWindow,
     SlidingMinute,
     SlidingWindow,
     Window,
@@ -20,17 +21,19 @@ from benchmarks.control.allowances import (
     mixed_periods,
     moving_periods,
 )
-from benchmarks.control.counts import Census, FlightCount, Lag, Leases, SessionCount, SoftCount
+from benchmarks.control.counts import Census, FlightCount, Lag, Leases, SessionCount, SoftCount, Utilisation
 from benchmarks.control.levels import Steps
 from benchmarks.control.penalties import (
     Advice,
     FixedAdvice,
     HonestAdvice,
+    JitteredAdvice,
     Lockout,
     NoAdvice,
     NoPenalty,
     Penalty,
     Slowdown,
+    Strikes,
     WrongAdvice,
 )
 from benchmarks.control.provider import Rules
@@ -163,7 +166,7 @@ class FlightFamily:
     """Requests in flight with a lag of their own, refused mid-run; everything is locked for about 30 s after a 429.
 
     No Retry-After. The cap is cut during incidents. Windows are counted in requests, and their reset is late or moves
-    by one whole window. This family is never tuned on.
+    by one whole window.
     """
 
     def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
@@ -184,6 +187,35 @@ class FlightFamily:
         return QuotaWindow(name, budget["requests"], moving_periods(rng, length, wrong), "requests")
 
 
+class ReservedFamily:
+    """Reserved throughput: a meter of service that the cap drains, so that a burst is paid back later, mid-run.
+
+    Refusals are free unless they are many in one minute: then everything is locked. Retry-After is jittered. The cap is
+    shared with others and breathes. Windows are counted in tokens and roll: they return slice by slice. Rates are sums
+    over less than a minute. This family is never tuned on.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = Utilisation(caps, rng.uniform(15.0, 35.0), rng.uniform(40.0, 90.0), strangers)
+        penalty = Strikes(rng.randint(8, 20), rng.uniform(20.0, 60.0))
+        advice = JitteredAdvice(chance, rng.uniform(2.0, 10.0))
+        return Rules(count, penalty, advice, tuple(caps), names_rates=rng.random() < 0.5)
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.breathing(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.visits(rng, 4, 8)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        seconds = rng.uniform(20.0, 45.0)
+        return SlidingMinute(per_second * seconds, seconds)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        slice_seconds = rng.choice((900.0, 1800.0, 3600.0))
+        return RollingWindow(name, budget["tokens"], length, slice_seconds, announces_last=rng.random() < wrong)
+
+
 def _log_normal_lag(rng: Random, chance: Random) -> Lag:
     mean, sigma = rng.uniform(0.5, 4.0), rng.uniform(0.3, 1.0)
     return lambda: log_normal(chance, mean, sigma)
@@ -195,6 +227,7 @@ FAMILIES: dict[str, Family] = {
     "leases": LeaseFamily(),
     "soft": SoftFamily(),
     "flights": FlightFamily(),
+    "reserved": ReservedFamily(),
 }
-UNSEEN = "flights"
+UNSEEN = "reserved"
 TUNED = tuple(name for name in FAMILIES if name != UNSEEN)

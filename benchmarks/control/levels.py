@@ -105,6 +105,19 @@ def incidents(rng: Random, cap: int) -> Steps:
     return Steps(steps)
 
 
+def breathing(rng: Random, cap: int) -> Steps:
+    """Return a cap shared with others: it breathes every minute around a level that lasts for half an hour to two."""
+    breath = rng.uniform(0.03, 0.12)
+    steps, at, level, until = [(0.0, cap)], 0.0, 1.0, rng.uniform(1800.0, 7200.0)
+    while (at := at + rng.uniform(45.0, 90.0)) < DAY:
+        if at >= until:
+            level, until = rng.uniform(0.6, 1.3), at + rng.uniform(1800.0, 7200.0)
+        size = max(2, round(cap * level * (1.0 + rng.uniform(-breath, breath))))
+        if size != steps[-1][1]:
+            steps.append((at, size))
+    return Steps(steps)
+
+
 def visits(rng: Random, most: int, number: int) -> Steps:
     """Return the sessions of strangers: a number of visits, each with a size of its own."""
     times = sorted(rng.uniform(0, DAY) for _ in range(number))

@@ -37,6 +37,8 @@ class Oracle:
 
     def _may_turn(self, session: Session, now: float) -> bool:
         provider = self.provider
+        if provider.is_closed(session.model, now):
+            return False
         ready_at = provider.turn_ready_at(Size(session.tokens, session.seconds), now)
         return ready_at <= now and provider.can_turn(session.id, session.model, now)
 

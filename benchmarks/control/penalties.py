@@ -60,6 +60,29 @@ class Lockout:
         return self._shut_until.get(model, 0.0) if is_start or self.turns_too else 0.0
 
 
+class Strikes:
+    """The model is locked for some seconds, turns included, but only after `most` refusals within a minute."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most, self.seconds = most, seconds
+        self._strikes: dict[str, list[float]] = {}
+        self._shut_until: dict[str, float] = {}
+
+    def refused(self, model: str, now: float, *, is_shut: bool) -> None:
+        if is_shut:
+            return
+        self._strikes[model] = [at for at in self._strikes.get(model, ()) if at > now - 60.0] + [now]
+        if len(self._strikes[model]) >= self.most:
+            self._shut_until[model] = now + self.seconds
+            self._strikes[model] = []
+
+    def speed(self, now: float) -> float:
+        return 1.0
+
+    def shut_until(self, model: str, *, is_start: bool) -> float:
+        return self._shut_until.get(model, 0.0)
+
+
 class Advice(Protocol):
     """What a refusal says in Retry-After, given the true wait where the provider knows it."""
 
@@ -88,6 +111,17 @@ class HonestAdvice:
 class NoAdvice:
     def seconds(self, wait: float | None) -> float | None:
         return None
+
+
+class JitteredAdvice:
+    """The true wait, or a fixed number where the provider does not know it, made up to half longer by chance."""
+
+    def __init__(self, rng: Random, number: float) -> None:
+        self._rng = rng
+        self.number = number
+
+    def seconds(self, wait: float | None) -> float | None:
+        return (self.number if wait is None else wait) * self._rng.uniform(1.0, 1.5)
 
 
 class WrongAdvice:

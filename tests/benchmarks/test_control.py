@@ -1,14 +1,17 @@
 """The simulated days of the control benchmark are repeatable, fair to the oracle and closed to all other policies."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
+from benchmarks.control.allowances import RollingWindow, SlidingMinute
 from benchmarks.control.answers import Refusal, Size
-from benchmarks.control.counts import Census, FlightCount, Leases
+from benchmarks.control.counts import Census, FlightCount, Leases, Utilisation
 from benchmarks.control.families import FAMILIES, TUNED, UNSEEN
 from benchmarks.control.fleet import Campaign, Session
-from benchmarks.control.levels import still
+from benchmarks.control.levels import Steps, still
 from benchmarks.control.oracle import Oracle
+from benchmarks.control.penalties import JitteredAdvice, Strikes
 from benchmarks.control.published_limits import AdaptiveConnections
 from benchmarks.control.report import Cell, write_table
 from benchmarks.control.run import ORACLE, POLICIES, Figures, Task, simulate
@@ -37,6 +40,12 @@ def test_the_oracle_is_refused_by_chance_only(family: str, scenario: str) -> Non
 
     assert figures.runs > 20
     assert figures.refused_per_1000 <= 5.0
+
+
+def test_the_oracle_keeps_a_delayed_turn_while_its_window_is_closed() -> None:
+    figures = simulate(Task("reserved", "window", 3, ORACLE), until=8 * HALF_AN_HOUR)
+
+    assert figures.by_kind == {}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -74,12 +83,81 @@ def test_a_request_in_flight_may_not_fit_after_the_last_one_of_its_session() -> 
     assert [count.can_turn("a", OPUS, now) for now in (10.0, 12.0)] == [False, True]
 
 
+def test_a_meter_of_service_lets_more_calls_than_the_cap_run_until_it_is_full() -> None:
+    count = Utilisation({OPUS: still(2)}, estimate=10.0, depth_seconds=15.0)
+
+    accepted = [count.turn(name, OPUS, 0.0) for name in "abcd"]
+    later = [count.can_turn("d", OPUS, now) for now in (0.0, 0.1)]
+
+    assert (accepted, later) == ([True, True, True, False], [False, True])
+
+
+def test_a_meter_of_service_is_charged_the_real_length_of_a_call_at_its_end() -> None:
+    """Drain 2 seconds of service per second, and after 30 s only 1: a call of 45 s charges 35 more than estimated."""
+    count = Utilisation({OPUS: Steps([(0.0, 2), (30.0, 1)])}, estimate=10.0, depth_seconds=15.0)
+    count.turn("a", OPUS, 0.0)
+    count.turn_over("a", OPUS, 45.0)
+
+    assert [count.can_turn("a", OPUS, now) for now in (45.0, 65.0, 65.1)] == [False, False, True]
+
+
+def test_a_meter_of_service_reads_as_a_full_cap_while_it_is_full() -> None:
+    count = Utilisation({OPUS: still(4)}, estimate=10.0, depth_seconds=5.0, strangers=still(1))
+    readings = [count.count(OPUS, 0.0)]
+    for name in "ab":
+        count.turn(name, OPUS, 0.0)
+        readings.append(count.count(OPUS, 0.0))
+
+    assert (readings, count.count(OPUS, 1.0)) == ([1, 2, 4], 3)
+
+
+def test_only_many_refusals_within_a_minute_lock_a_model() -> None:
+    penalty = Strikes(most=3, seconds=20.0)
+
+    def locked_after(*times: float) -> float:
+        for now in times:
+            penalty.refused(OPUS, now, is_shut=now < penalty.shut_until(OPUS, is_start=False))
+        return penalty.shut_until(OPUS, is_start=False)
+
+    assert [locked_after(0.0, 30.0, 60.0), locked_after(61.0), locked_after(70.0, 82.0)] == [0.0, 81.0, 81.0]
+
+
+def test_jittered_advice_is_never_shorter_than_the_wait_nor_half_longer() -> None:
+    advice = JitteredAdvice(Random(1), number=4.0)
+
+    known, unknown = ([advice.seconds(wait) or 0.0 for _ in range(100)] for wait in (20.0, None))
+
+    assert 20.0 <= min(known) < max(known) <= 30.0
+    assert 4.0 <= min(unknown) < max(unknown) <= 6.0
+
+
+@pytest.mark.parametrize(("announces_last", "announced"), [(False, 100.0), (True, 130.0)])
+def test_a_rolling_window_returns_slice_by_slice(announces_last: bool, announced: float) -> None:
+    window = RollingWindow("5h", 30.0, length=100.0, slice_seconds=10.0, announces_last=announces_last)
+    for now in (1.0, 9.0, 35.0):
+        window.charge(Size(10.0, 1.0), now)
+
+    opened = [window.is_open(now) for now in (35.0, 99.9)]
+    said = window.announced(99.9)
+    left = [window.budget - window.used for now in (100.0, 129.9, 130.0) if window.is_open(now)]
+
+    assert (opened, said, left) == ([False, False], announced, [20.0, 20.0, 30.0])
+
+
+def test_a_sliding_sum_may_be_over_less_than_a_minute() -> None:
+    rate = SlidingMinute(2.0, seconds=20.0)
+    rate.take(1.0, 0.0)
+    rate.take(1.0, 5.0)
+
+    assert (rate.ready_at(1.0, 6.0), rate.full_at(6.0), rate.left(20.0)) == (20.0, 25.0, 1.0)
+
+
 def test_a_moved_reset_is_announced_one_window_later_although_it_reopens_within_minutes() -> None:
-    """Find a moving period of the unseen family and refuse a turn on both sides of its announced end."""
+    """Find a moving period of a family that has them and refuse a turn on both sides of its announced end."""
     window = next(
         quota
         for seed in range(20)
-        for quota in day_of(UNSEEN, "late", seed).provider.rules.windows
+        for quota in day_of("flights", "late", seed).provider.rules.windows
         if quota.reopenings()[0] > (quota.announced(0.0) or 0.0)
     )
     announced = window.announced(0.0)
@@ -142,6 +220,6 @@ def test_the_table_marks_the_unseen_family_and_shows_the_frontier_where_a_target
 
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert (lines[2], lines[6]) == (
-        "| flights (never tuned on) | steady | 1 | **90.0** / 2.0 | 95 / 3 |  | 99.5 / 0.2 |",
-        "| flights (never tuned on) | steady | blind | paceline 90.0 / 2.0; inspect_ai 95.0 / 300.0 |",
+        "| reserved (never tuned on) | steady | 1 | **90.0** / 2.0 | 95 / 3 |  | 99.5 / 0.2 |",
+        "| reserved (never tuned on) | steady | blind | paceline 90.0 / 2.0; inspect_ai 95.0 / 300.0 |",
     )
