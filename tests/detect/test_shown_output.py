@@ -16,12 +16,16 @@ BANNER = "You've hit your limit · resets 3pm"
         (f"⏺ Bash(cat x)\n  ⎿  {BANNER}\n     more\n{BANNER}", f"⏺ Bash(cat x)\n{BANNER}"),
         (f"⏺ Bash(ls)\n  ⎿  a.txt\n  ⎿  {BANNER}", f"⏺ Bash(ls)\n  ⎿  {BANNER}"),
         (f"$ curl -i https://example.org\n\n{BANNER}\n⏺ {BANNER}", f"$ curl -i https://example.org\n⏺ {BANNER}"),
+        (f"⏺ Here is the text of the page\n  {BANNER}\n{BANNER}", f"⏺ Here is the text of the page\n{BANNER}"),
+        (f"```\n{BANNER}\n```\ndone", "done"),
     ],
 )
 def test_what_stands_below_a_command_that_shows_things_is_left_out(text: str, kept: str) -> None:
     assert without_shown_output(text) == kept
 
 
-@pytest.mark.parametrize("text", [BANNER, f"$ claude -p hi\n{BANNER}", f"● Teammate failed\n  ⎿  {BANNER}", "$5 spent"])
+@pytest.mark.parametrize(
+    "text", [BANNER, f"$ claude -p hi\n{BANNER}", f"● Teammate failed\n  ⎿  {BANNER}", f"```\n{BANNER}", "$5 spent"]
+)
 def test_what_stands_below_other_lines_is_kept(text: str) -> None:
     assert without_shown_output(text) == text

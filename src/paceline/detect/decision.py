@@ -53,6 +53,8 @@ _CAUSES: tuple[tuple[Cause, re.Pattern[str]], ...] = (
 )
 
 
+_REFUSED = re.compile(r"error|exception|fail|denied|unauth|oauth|api\b|http|status|\b[45]\d\d\b|provider|llm", re.I)
+"""On a line before the words of a refused login: any program may refuse any key, and any page may speak of it."""
 _BARE_RATE = Meaning(name="status.429", kind="rate", stage=Stage.WEAK, long_wait=HOUR)
 """A refusal without words: how long it asks to wait says what it is."""
 
@@ -150,6 +152,8 @@ def _first_match(text: str, evidence: Evidence) -> Match | None:
     found = scene.providers.rule_table.first_match(text, provider=scene.provider, loose=is_loose)
     if found is not None and found.rule.stage < Stage.PLATFORM:
         return found
+    if found is not None and not is_loose and _is_of_another(found, scene.providers):
+        found = None
     stated = min(
         (statement for statement in scene.providers.grammar.statements(text, is_loose=is_loose)),
         key=_stage_of,
@@ -168,12 +172,23 @@ def _first_match(text: str, evidence: Evidence) -> Match | None:
     return Match(rule=meaning, sentence=sentence_around(text, stated.start, stated.end))
 
 
+def _is_of_another(found: Match, providers: ProviderSet) -> bool:
+    """Return whether the line that a rule found is about the login or the limit of something else."""
+    if found.rule.kind == "auth":
+        head, colon, _ = found.sentence.partition(": ")
+        said_before = found.head.strip() or (head if colon else "")
+        return bool(said_before) and not _REFUSED.search(said_before)
+    return found.rule.kind != "unreachable" and providers.grammar.names_another_owner(found.sentence)
+
+
 def _stage_of(statement: Statement) -> Stage:
     if statement.kind == "none":
         return Stage.SIZE
     if statement.is_vague:
         return Stage.WEAK
-    return Stage.CODE if statement.is_code else STAGE_OF[statement.kind]
+    if statement.is_code:
+        return Stage.CODE
+    return Stage.METERED if statement.is_metered else STAGE_OF[statement.kind]
 
 
 def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[str, ...]]:

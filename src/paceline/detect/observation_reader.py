@@ -25,7 +25,7 @@ from paceline.detect.speaker import own_lines
 TOOL_OUTPUT = "tool-output"
 """The provider of texts that are never a signal, whatever they contain."""
 _ERROR_IN_200 = re.compile(
-    r'"error"\s?:\s?"\w|"error_?code"\s?:\s?"?[1-9]|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|"status"\s?:\s?"?[45]\d\d\b'
+    r'"error"\s?:\s?"\w|"error_?code"\s?:\s?"?[1-9]|"code"\s?:\s?"?[1-9]\d{3,5}"?\s?,\s?"(?:message|msg)"|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|"status"\s?:\s?"?[45]\d\d\b'
     r"|response\.failed|:HTTP_STATUS/[45]",
     re.I,
 )

@@ -32,6 +32,7 @@ class Stage(IntEnum):
     PLATFORM = 10
     BILLING = 20
     QUOTA = 30
+    METERED = 35  # a rate with its period, beside which "high demand" is only an excuse
     OVERLOADED = 40
     SIZE = 45  # of one request: it may name the rate that it does not fit into
     RATE = 50
@@ -98,10 +99,11 @@ def pattern(source: str) -> re.Pattern[str]:
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """Words with a meaning, of a rule or of the grammar, and the sentence around them."""
+    """Words with a meaning, of a rule or of the grammar, the sentence around them, and its line before them."""
 
     rule: Meaning
     sentence: str
+    head: str = ""
 
 
 # Where a sentence may begin: at a line's start, behind a status, a sign, or as the value of a key.
@@ -201,7 +203,8 @@ class RuleTable:
                 continue
             found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
             if found and not (candidate.unless and pattern(candidate.unless).search(text)):
-                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()))
+                head = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()), head=head)
         return None
 
 

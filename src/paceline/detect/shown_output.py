@@ -1,6 +1,6 @@
-"""Output of commands that is shown on a screen: files, searches and answers that an agent or a person read.
+"""What a screen shows of others: files, searches and answers that an agent or a person read, and an agent's words.
 
-Here: leaving out what stands below such a command. Never here: what the words that remain mean.
+Here: leaving out what stands below a command, a tool or an agent's bullet. Never here: what the rest means.
 """
 
 import re
@@ -13,33 +13,69 @@ _COMMAND = re.compile(
 )
 _PROMPT = re.compile(r"[ \t]{0,40}(?:[\w.@~/:()\[\]-]{1,60} ?){0,2}[$❯%>](?: |$)")
 _TOOL = re.compile(
-    r"[ \t]{0,40}[⏺●•] ?(?:Bash|Shell|Read|Grep|Search|Glob|Fetch|Web\w{0,12}|Update|Write|Edit)\("
-    r"|[ \t]{0,40}• (?:Ran|Explored|Searched|Read|Called)\b"
+    r"[ \t]{0,40}[⏺●•] ?(?!API|Error)[A-Z]\w{1,20}(?: [A-Z]\w{1,20})?\("
+    r"|[ \t]{0,40}[⏺●] ?[\w.-]{1,60} - [\w.-]{1,60} \(MCP\)"
+    r"|[ \t]{0,40}[⏺●•] (?:Ran|Explored|Searched|Read|Called|Edited|Added)\b"
 )
 _MARK = re.compile(r"[ \t]{0,40}[⏺●•■✕✗✻⚠╭]")
+# What an agent says continues below its bullet. Where the bullet itself may be an error, so may be what is below it.
+_SAID = re.compile(r"[ \t]{0,40}[⏺●•✦] ?(?=\w)")
+_MAY_BE_OWN = re.compile(
+    r"error|fail|limit|quota|usage|credit|balance|capacity|overload|rate|throttl|retry|reset|\b[45]\d\d\b|log ?in|key"
+    r"|upgrade|plan|too many|demand|busy|unavailable|exhaust|exceed|billing|payment|限|额|繁忙|频",
+    re.I,
+)
+_FENCE = re.compile(r"[ \t]{0,12}(?:```|~~~)")
 _RESULT = re.compile(r"[ \t]{0,40}[⎿└]")
+_SHOWS = re.compile(r"[$❯%⎿└⏺●•✦]|```|~~~")
 
 
 def without_shown_output(text: str) -> str:
-    """Return the text without what stands below a command or a tool that shows what others wrote."""
-    if not any(mark in text for mark in "$❯%[⎿└]"):
+    """Return the text without what stands below a command, a tool or an agent's words, and between fences."""
+    if not _SHOWS.search(text):
         return text
-    kept: list[str] = []
+    lines = text.split("\n")
+    return "\n".join(line for line, is_shown in zip(lines, _shown(lines), strict=True) if not is_shown)
+
+
+def with_blanks_for_shown_output(rows: list[str]) -> list[str]:
+    """Return the rows of a screen, and empty ones in the place of what it shows of others."""
+    if not _SHOWS.search("\n".join(rows)):
+        return rows
+    return ["" if is_shown else row for row, is_shown in zip(rows, _shown(rows), strict=True)]
+
+
+def _shown(lines: list[str]) -> list[bool]:
+    """Return for each line whether it is something that is shown."""
+    found = _fenced(lines)
     block: _Block | None = None
-    for line in text.split("\n"):
-        if block is not None and block.holds(line):
+    for place, line in enumerate(lines):
+        if found[place]:
             continue
-        block = _block_after(line)
-        kept.append(line)
-    return "\n".join(kept)
+        if block is not None and block.holds(line):
+            found[place] = True
+        else:
+            block = _block_after(line)
+    return found
+
+
+def _fenced(lines: list[str]) -> list[bool]:
+    """Return for each line whether it is a fence or between two. A single one has lost its partner."""
+    found = [False] * len(lines)
+    fences = [place for place, line in enumerate(lines) if _FENCE.match(line)]
+    if len(fences) % 2 == 0:
+        for first, last in zip(fences[::2], fences[1::2], strict=True):
+            found[first : last + 1] = [True] * (last + 1 - first)
+    return found
 
 
 class _Block:
-    """What stands below one command or tool."""
+    """What stands below one command, one tool, or the first line of what an agent says."""
 
-    def __init__(self, indent: int, *, is_tool: bool) -> None:
+    def __init__(self, indent: int, *, is_tool: bool = False, is_said: bool = False) -> None:
         self._indent = indent
         self._is_tool = is_tool
+        self._is_said = is_said
         self._results = 0
 
     def holds(self, line: str) -> bool:
@@ -47,6 +83,8 @@ class _Block:
         if not line.strip():
             return not self._is_tool
         indent = _indent(line)
+        if self._is_said:
+            return indent > self._indent and not _MARK.match(line) and not _RESULT.match(line)
         if self._is_tool:
             # A second result below one tool is the CLI's own: the tool had its say.
             self._results += bool(_RESULT.match(line))
@@ -58,8 +96,10 @@ class _Block:
 
 def _block_after(line: str) -> _Block | None:
     if _COMMAND.match(line):
-        return _Block(_indent(line), is_tool=False)
-    return _Block(_indent(line), is_tool=True) if _TOOL.match(line) else None
+        return _Block(_indent(line))
+    if _TOOL.match(line):
+        return _Block(_indent(line), is_tool=True)
+    return _Block(_indent(line), is_said=True) if _SAID.match(line) and not _MAY_BE_OWN.search(line) else None
 
 
 def _indent(line: str) -> int:

@@ -14,23 +14,39 @@ _METER = re.compile(
     re.I,
 )
 _HIT = re.compile(r"\b(?:reached|hit|exceeded|exhausted|out of|used 100% of)\b", re.I)
-# Code, diffs, listings, tables and searches: the words occur in them, but they state nothing.
+# Code, diffs, listings, tables, searches, changes and lists of terms, by how a line begins: the words occur in them,
+# but they state nothing.
+_BEGINS_AS_CODE = re.compile(
+    r"""(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s
+    |(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
+    |\(.{0,300}\),$|(?:rem|;)\s|-?[a-z]\s["']|\}\s?(?:else|catch)|[\w.]{2,60}\($
+    |[a-z_]\w{1,60}:\s(?-i:type|list|dict|tuple|set|str|int|float|bool|None|[A-Z]\w{2,40})(?:\[|\s\||,?$)
+    |(?!rpc\serror)[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S
+    |(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
+    |\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
+    |\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml)(?::\d|-\d{1,6}-)
+    |[-dlcbps]?(?:[r-][w-][xsStT-]){3}[.+@]?\s
+    |(?:[\w-]{1,60}\.(?:py|ts|tsx|js|go|rs|java|rb|md|txt|json|yml|yaml|toml|sh|css|html)(?:\s{1,4}|$)){1,20}$
+    |\s{0,20}(?:title|name|label|description|summary|heading|placeholder|subject|tooltip):\s
+    |\s{0,20}<(?!/?(?:html|head|title|body|center|h1|hr|error|message|code)\b)/?[a-z][\w:.-]{0,40}(?:\s[^>]{0,200})?/?>
+    |[^|]{1,200}\s\|\s[^|]{1,200}\s\|(?:\s|$)|(?!error)[^*]{1,80}\*\*(?::|\s|$)
+    |(?:q|a|tip|note|example|faq|symptoms?|solution|summary|question|answer|step\s\d{1,2}):\s
+    |(?:error|status|exit|return)\scodes\b
+    |(?=[0-9a-f]{0,39}\d)(?=[0-9a-f]{0,39}[a-f])[0-9a-f]{7,40}\s\S
+    |(?:feat|fix|docs|chore|refactor|tests?|perf|ci|build|style|revert)(?:\([^)]{1,40}\))?!?:\s
+    |merge\s(?:pull|branch)|commit\s[0-9a-f]{7}|(?:on|your)\sbranch\s
+    |(?:fixed|improved|added|changed|removed|updated|introduced|deprecated|renamed|reworked|prevented)\s\w""",
+    re.X | re.I,
+)
 _CODE = re.compile(
-    r"""^(?:(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s)
-    |\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
+    r"""\b(?:console\.(?:log|error|warn)|logger\.\w{1,12}|log\.\w{1,12}|print(?:f|ln)?|includes|match(?:es)?|expect|test|describe|it|re\.compile|mock\w{0,20})\(
     |\b(?:throw\snew|raise|new)\s\w{1,60}\(|\bassert\w{0,20}[\s(]\S|\bside_effect\b
     |\b(?:def|fn|func|function|class)\s\w{1,80}\s?[(:{]
-    |^(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
     |(?-i:\b[a-z_]\w{0,2}[\w.]{1,60}|(?<!:\s)\b[A-Z][\w.]{2,60})\([rfb]{0,2}["']
-    |^(?!rpc\serror)[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S|^[\w.]{2,60}\($
-    |^(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
-    |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$|^\}\s?(?:else|catch)
-    |^\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
-    |^\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml):\d
-    |^[-dlcbps]?(?:[r-][w-][xsStT-]){3}[.+@]?\s
-    |^(?:[\w-]{1,60}\.(?:py|ts|tsx|js|go|rs|java|rb|md|txt|json|yml|yaml|toml|sh|css|html)(?:\s{1,4}|$)){1,20}$
-    |^\s{0,20}(?:title|name|label|description|summary|heading|placeholder|subject|tooltip):\s
-    |^\s{0,20}</?(?:p|div|span|li|td|th|button|label|strong|a)\b
+    |(?-i:\b[a-z_]\w{1,40}\.[a-z_]\w{1,40}\([A-Za-z_"'({\[]|\b[a-z_]\w{1,60}\((?:\{|[a-z_]\w{0,40}\.[a-z]))
+    |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$
+    |\#\d{1,7}:\s|\b(?:pr|issue|pull\srequest|clos(?:e|es|ed)|fix(?:es|ed)?|resolves|see)\s?\#\d|\(\#\d{2,6}\)
+    |\s(?:->|→)\s?(?:http\s)?[45]\d\d\b|\bas\sexpected\b
     |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
     re.X | re.I,
 )
@@ -46,8 +62,10 @@ _TEST_NAME = re.compile(
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
 _TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
+# A list of terms, each with what it means or what to do: "- Rate limited: back off".
+_TERM = re.compile(r"(?:[-+]|\d{1,2}[.)])\s([^:\n]{1,60}):\s\S")
 _ANOTHER_HOST = re.compile(
-    r"registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
+    r"\(HY\d{3}\)|SQLSTATE|registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:|docs\.github\.com/rest|when calling the (?!Invoke|Converse)\w{1,60} operation"
     r"|\b(?:GET|POST|PUT|PATCH|DELETE|HEAD)\s{1,6}[\"']?/"  # an access log
     r"|(?i:secondary rate limit|pull rate limit|rate limit exceeded for (?:user id|installation|\d{1,3}\.\d))"
@@ -125,7 +143,7 @@ def _as_one_sentence(line: str) -> str:
 
 
 def _is_foreign(line: str, *, is_soft: bool) -> bool:
-    if _TO_DO.match(line):
+    if _TO_DO.match(line) or (is_soft and _is_a_term(line)):
         return True
     line = _CHANGED.sub("", line, count=1) if _CHANGED.match(line) else line
     if _ANOTHER_HOST.search(line) or _LOGFMT_RECORD.search(line) or _SETTING.match(line) or _is_of_a_service(line):
@@ -135,7 +153,14 @@ def _is_foreign(line: str, *, is_soft: bool) -> bool:
     is_data = _LITERAL.match(line) or _MEMBER.match(line)
     if is_data and not _CUT_EVENT.match(line) and not (_BODY_KEY.match(line) and _begins_body(line)):
         return True
-    return bool(_CODE.search(line) or _TEST_LOG.search(line) or _TEST_NAME.search(line))
+    is_code = _BEGINS_AS_CODE.match(line) or _CODE.search(line)
+    return bool(is_code or _TEST_LOG.match(line) or _TEST_NAME.search(line))
+
+
+def _is_a_term(line: str) -> bool:
+    """Return whether a list item explains its first words. What an error states is no explanation of it."""
+    found = _TERM.match(line)
+    return found is not None and not _BODY_HEAD.search(found[1])
 
 
 def _is_of_a_service(line: str) -> bool:

@@ -15,6 +15,7 @@ from paceline.detect.providers import KNOWN
 from paceline.detect.run_facts import NO_TRANSCRIPT, AuthMode, Transcript
 from paceline.detect.run_outcome import FinishedRun, Outcome, conclude
 from paceline.detect.run_usage import Requests, RunUsage
+from paceline.detect.shown_output import with_blanks_for_shown_output
 from paceline.detect.stderr_reader import StderrReader
 from paceline.detect.stdout_reader import StdoutReader
 from paceline.errors import InvalidInput
@@ -157,7 +158,7 @@ class StreamReader:
 
     def _read_screen(self, chunk: bytes, seen_at: float) -> None:
         if self._screen is None:
-            self._screen = ScreenParagraphs()
+            self._screen = ScreenParagraphs(clean=with_blanks_for_shown_output)
         self._add_paragraphs(self._screen.feed(chunk, seen_at=seen_at))
 
     def _add_paragraphs(self, paragraphs: list[str]) -> None:

@@ -33,6 +33,7 @@ MAX_WORDS = 24_000
 _TOKEN = re.compile(
     r"""(?P<word>[^\W\d_]+(?:'[^\W\d_]+)?(?:[-_](?=[^\W\d_]))?)
     |(?<![\d/])(?P<part>\d{1,9}(?:\.\d{1,2})?)\s?(?:/|of|out\sof)\s?(?P<ratio>\d{1,9}(?:\.\d{1,2})?)(?![\d/.:])
+    |(?P<broke>[$＄](?:-\d[\d.]{0,12}|0(?:\.0{1,6})?(?![\d.])))
     |(?P<number>\d[\d.,]*\d|\d)(?P<percent>%)?
     |(?P<line>\n)
     |(?P<stop>[.!?;](?=\s|$)|[·|{}\[\]>])
@@ -42,12 +43,16 @@ _TOKEN = re.compile(
     |(?P<quote>["'])
     |(?P<equals>=)
     |(?P<comma>,)
-    |(?P<inside>[/\\@`~<.])""",
+    |(?P<inside>(?<!\s)/|/(?!\s)|[\\@`~<.])""",
     re.X,
 )
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+")
 _CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
 _BEFORE_QUOTE = ":=({[,"
+# The body of an answer follows its status: `403 Forbidden "Your team has used all of its credits"`.
+_AFTER_STATUS = re.compile(r"\b[45]\d\d(?:\s[A-Z][a-z]{1,20}){0,4}$")
+LONGEST_REASON = 64
+"""Characters before a quote that are read: an HTTP status and its reason."""
 # Words in quotes after which the sentence continues: `Chapter 4: "Too Many Requests" and its friends`.
 _TITLE = re.compile(r"""(?<=:\s)(["'])[^"'\n]{1,80}\1\s[a-z]+\s(?!=)""")
 _NAMED = frozenset({"error", "message", "msg", "err", "reason", "detail", "text", "desc"})
@@ -72,6 +77,11 @@ class Encoded(msgspec.Struct, frozen=True):
         following = bisect_left(self.line_ends, end)
         last = self.line_ends[following] if following < len(self.line_ends) else len(self.letters)
         return self.letters[max(first, start - reach) : start], self.letters[end : min(last, end + reach)]
+
+    def identifier(self, start: int, end: int) -> tuple[int, int]:
+        """Return where the identifier begins and ends that these letters are a part of."""
+        after = self.joined.find("0", end)
+        return self.joined.rfind("0", 0, start) + 1, len(self.joined) if after < 0 else after
 
 
 class Encoder:
@@ -117,8 +127,13 @@ class Encoder:
         return self._add_one(building, word, start, before, is_joined=is_joined)
 
     def _add_without_spaces(self, building: "_Building", word: str, start: int) -> str:
-        """Add the known words of a script without spaces. What is between them is no word of its own."""
+        """Add the known words of a script without spaces, and what stands before them: it says whose limit it is.
+
+        What is between them is no word of its own.
+        """
         pieces = list(self._others.finditer(word))
+        if pieces and pieces[0].start() > 1:
+            building.add(OTHER, start, start + pieces[0].start())
         for piece in pieces:
             building.add(self._words[piece[0]], start + piece.start(), start + piece.end())
         if not pieces:
@@ -188,17 +203,16 @@ def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -
             if token["percent"]:
                 return WHOLE if len(number.partition(".")[0]) >= 3 else SHARE
             return STATUS if len(number) == 3 and number[0] in "45" else NUMBER
+        case "broke":
+            return Concept.NONE.value
         case "ratio":
             return WHOLE if float(token["part"]) >= float(token["ratio"]) else SHARE
         case "line" | "stop" | "colon" | "dash":
             return BEGIN
         case "quote":
-            left = (
-                text[: token.start()].rstrip()[-1:]
-                if token.start() < 64
-                else text[token.start() - 64 : token.start()].rstrip()[-1:]
-            )
-            return BEGIN if left in _BEFORE_QUOTE and not _TITLE.match(text, token.start()) else CLOSED
+            left = text[max(0, token.start() - LONGEST_REASON) : token.start()].rstrip()
+            opens = left[-1:] in _BEFORE_QUOTE or bool(_AFTER_STATUS.search(left))
+            return BEGIN if opens and not _TITLE.match(text, token.start()) else CLOSED
         case "equals":
             return BEGIN if before in _NAMED else CLOSED
         case "aside":

@@ -17,7 +17,7 @@ class Form(msgspec.Struct, frozen=True):
     """One way to state that a limit was met.
 
     `needs`: every text in this form has a word of each of these groups of concepts. `open_end`: the statement may
-    continue with any word. `is_loose`: so plain that it counts only where all of the text is an error's own.
+    continue with any word. `is_loose`: so plain that it counts only in an error's own text, or as its code.
     """
 
     name: str
@@ -32,6 +32,7 @@ def _form(name: str, pattern: str, *needs: str, open_end: bool = False, is_loose
 
 
 _NOUNS = "[lqck$durbw1I]{0,3}"
+_NAME = "(?:n?[RqucrGP9]{1,3}l[9GRruc]{0,2}|l[Rrq])"
 
 FORMS: tuple[Form, ...] = (
     # "reached your weekly usage limit", "exceeded the call rate limit", "exhausted your capacity"
@@ -76,13 +77,22 @@ FORMS: tuple[Form, ...] = (
     # "too many concurrent requests"
     _form("too-many", rf"M{_ANY}{{0,3}}?[rbw1cu]{_NOUNS}F?(?!<[^|]{{0,2}}r)", "M"),
     # "concurrency is too high", "high concurrency usage"
-    _form("too-high", r"[cR]a{1,3}H|H[cR]u?", "H", "cR"),
+    _form("too-high", r"[cR]a{0,3}H|H[cR]u?", "H", "cR"),
+    # "your account is in arrears", "your balance is $0.00"
+    _form("lacking", rf"[Yn]{_ANY}{{0,3}}?6", "6", "Yn"),
+    _form("lacking", r"6", "6", is_loose=True),
+    _form("lacking", rf"Y{_ANY}{{0,2}}?\$a{{1,2}}0", "$", "Y"),
     # "request was throttled", "rate limited", "limiting requests", "cooling down"; "throttled to 10" is a setting
     _form("throttled", r"(?:T|Ra?j|j[x_]R)(?!t[#4]|\|?[#&])", "Tj"),
     _form("throttled", r"aR?Jr|J[rb]?a{0,2}s|RJ(?=>[#4])", "J"),
     _form("throttled", r"[mrY]aR?J", "J", open_end=True),
     _form("throttled", r"J|RlY", "JR", is_loose=True),
     _form("throttled", r"[aA][><]?C|n[#4]?C", "C"),
+    _form("throttled", r"j>_?c", "j", "c"),
+    # "Rate limit error: try again in 5 minutes"
+    _form("named-error", r"(?<=[|4(])[Rucq]le(?=\|)", "l", "Rucq"),
+    # Nothing but the name of a limit: `"code": "QuotaLimit"`, "status_msg": "conn limit"
+    _form("named", rf'(?:(?<="\|\|)|(?<=e\|)|(?<=e)){_NAME}(?=["|,)]|$)', "l", "RqucrGP9", is_loose=True),
     # "limited to 10 requests per minute"
     _form("limited-to", rf'jt[#4]{_ANY}{{0,3}}?[rb][>f"]?[^|"!N<]{{0,2}}?[pP]', "j"),
     # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"

@@ -27,6 +27,8 @@ class Concept(StrEnum):
     SLOT = "S"
     PARALLEL = "c"
     MONEY = "$"
+    ARREARS = "6"  # money that is owed: a state and what it is about in one word
+    TOTAL = "9"  # of all time: no wait frees it
     BUDGET = "d"  # of money, but also of bytes, errors and milliseconds
     CAPACITY = "k"
     LOAD = "D"
@@ -90,10 +92,10 @@ _WORDS: dict[Concept, str] = {
     Concept.WINDOW: "window windows",
     Concept.ACCOUNT: """
         account accounts organization organisation org workspace credential credentials key keys providers channel
-        channels deployment deployments""",
+        channels deployment deployments 账户 账号 帐户 渠道""",
     Concept.QUOTA: """
         quota quotas allowance allowances allocation allotment entitlement grant kontingent cuota cota 额度 配额
-        資源包 资源包 할당량""",
+        할당량""",
     Concept.USAGE: """
         usage messages message prompts interactions overage overages uso mensagens mensajes utilisation
         utilizzo nutzung использования 使用 用量 利用 套餐 사용 사용량""",
@@ -107,11 +109,14 @@ _WORDS: dict[Concept, str] = {
     Concept.AGENT: "agent agents subagent subagents",
     Concept.SLOT: "slot slots",
     Concept.PARALLEL: """
-        concurrency concurrent concurrently parallel simultaneous simultaneously inflight 并发 同時""",
+        concurrency concurrent concurrently parallel simultaneous simultaneously inflight conn conns 并发 同時""",
     Concept.MONEY: """
         credit credits balance funds billing spend spending payment wallet cost costs money
         prepaid acu acus invoice invoices créditos crédits crediti guthaben saldo solde
-        余额 餘額 残高 欠费 充值 잔액""",
+        余额 餘額 残高 充值 잔액 кредитов баланс 用户额度 令牌额度 剩余额度 账户额度
+        資源包 资源包""",
+    Concept.ARREARS: "arrears arrearage 欠费",
+    Concept.TOTAL: "total lifetime 总",
     Concept.BUDGET: "budget budgets",
     Concept.CAPACITY: "capacity compute 容量",
     Concept.LOAD: "demand load traffic volume 负载 混雑 访问量 请求量",
@@ -126,13 +131,14 @@ _WORDS: dict[Concept, str] = {
         large larger long longer input storage connection websocket socket secondary pull bandwidth descriptor
         descriptors cpu pod pods column stdout stderr""",
     Concept.SHORT: """
-        minute minutes min second seconds sec burst bursts minuto minuten 每分钟 分钟 分間""",
+        minute minutes min second seconds sec burst bursts minuto minuten 每分钟 分钟 分間 每秒 秒级""",
     Concept.RATE_NAME: "rpm tpm rps tps qps qpm ipm itpm otpm",
     Concept.LONG: """
         day days daily today week weekly month monthly hourly 5h 24h rpd tpd perday perweek permonth
         fortnightly yearly cycle 24-hour semanal hebdomadaire wöchentliches wöchentliche settimanale diario diaria
         diário diária quotidien quotidienne journalière tägliche tägliches giornaliero mensual mensal mensuel
-        mensuelle monatliche monatliches mensile дневной недельный месячный 每日 每周 每月 小时 今日 日次 主間""",
+        mensuelle monatliche monatliches mensile дневной недельный месячный
+        每日 每周 每月 小时 今日 今天 当日 本周 本月 日次 主間""",
     Concept.SPENT: """
         reached reach reaches exceeded exceeds exceed exceeding hit hits exhausted exhausts exhaust depleted
         met consumed crossed surpassed maxed expended triggered detected atingiu atingido alcançou alcanzado
@@ -140,7 +146,7 @@ _WORDS: dict[Concept, str] = {
         превышена исчерпан исчерпана aşıldı agotado agotada agotaste esgotado esgotada épuisé épuisée esaurito esaurita
         aufgebraucht erschöpft 受 されました 超出 超过 超限 已达 达到 用尽 用完 耗尽 触发 初過 超過 達し 도달 초과""",
     Concept.GONE: "gone spent finished",
-    Concept.LACKING: "insufficient lacking overdue negative inadequate unpaid empty 不足 부족",
+    Concept.LACKING: "insufficient lacking overdue negative inadequate unpaid empty 不足 不够 부족 недостаточно",
     Concept.USED: "used",
     Concept.OUT: "out",
     Concept.NONE: "no zero",
@@ -153,49 +159,50 @@ _WORDS: dict[Concept, str] = {
     Concept.LIMITING: "limiting throttling ratelimiting",
     Concept.DUE: "due because during experiencing",
     Concept.COOLING: "cooldown",
-    Concept.BUSY: "overloaded overload saturated congested 繁忙 过载 饱和 過負荷",
+    Concept.BUSY: "overloaded overload saturated congested 繁忙 忙 过载 饱和 過負荷 不可用",
     Concept.HIGH: "high heavy peak increased elevated excessive 过高 过多 过大",
     Concept.WAITING: "waiting waited",
     Concept.AT: "at over under",
     Concept.NEEDED: "requires require required needs",
     Concept.YOUR: """
         your you've you you're us du dein deine deinem ihr ihre ihrer sie vous votre vos ton tu tus su sus tua suas você
-        seu sua""",
+        seu sua 您 你""",
     Concept.PLAN: """
         free allocated included premium individual personal trial plan subscription membership opus sonnet
         haiku fable oauth tier session""",
     Concept.WE: "we we're we've i i'm",
     Concept.MODEL: """
         llm model models server servers service services system engine api backend provider endpoint cluster
-        upstream gateway""",
+        upstream gateway 模型 服务器 服务 系统 引擎 上游""",
     Concept.AUXILIARY: """
         has have been was were is are be being now already currently temporarily fully completely again has's
-        still may too very""",
+        still may too very 当前 目前 暂时 已经""",
     Concept.OF: "of de di do du d'",
     Concept.TO: "to",
     Concept.HOUR: "hour hours hr h",
     Concept.CONNECTIVE: "for on and or but with by while as set per via please",
-    Concept.REMEDY: "upgrade purchase buy subscribe recharge",
+    Concept.REMEDY: "upgrade purchase buy subscribe recharge 购买 续订 升级",
     Concept.UNTIL: """
         in again try reset resets resetting refresh refreshes renews replenishes replenished renewed refreshed refill
         refills before until wait
-        retry retrying come return resume resumes back available-in next""",
+        retry retrying come return resume resumes back available-in next 稍后 稍候 重试 明日 明天 重置""",
     Concept.ERROR: "error errors code",
     Concept.FILLER: """
         the a an this that these those it it's its their our there user users team teams more most
-        maximum max number total pool""",
+        maximum max number pool 该 此 本""",
     Concept.PRODUCT: """
         ai anthropic claude openai chatgpt gpt codex gemini vertex bedrock azure groq grok mistral codestral cohere
         deepseek kimi moonshot glm zhipu qwen dashscope minimax openrouter litellm copilot windsurf kiro cline aider
         ollama llama cerebras sambanova perplexity huggingface antigravity opencode jules devin""",
     Concept.PROSE: """
-        when whenever if once after unless whether how why so i'll i've let let's add added adds fix
+        when whenever where what if once after unless whether how why so i'll i've let let's add added adds fix
         fixed fixes handle handles handled handling should could will can say says said docs test tests
         returns returned returning like about avoid prevent ensure detect detects check checks catch implement
         configure simulate mock throw throws raise raises example case cases means mean indicates suggests
         previously formerly earlier approaching close near nearing soon almost until'll might must
         documentation documented describes explain explains won't don't isn't hasn't haven't wasn't aren't
-        doesn't didn't shows shown""",
+        doesn't didn't shows shown typically usually often sometimes generally normally 如果 即使 支持 增加 添加
+        新增 修复 优化 配置 处理 机制 策略 忽略 管理 提示 显示 恢复 测试 接近""",
     Concept.NOT: "not never without",
     Concept.FOREIGN: """
         bundle bundles asset assets chunk chunks artifact artifacts runner runners executor executors core cores
@@ -208,7 +215,8 @@ _WORDS: dict[Concept, str] = {
         calendar vacation leave order otp login password signup ticket tickets submission submissions wallets
         driver drivers truck trucks guest guests employees students license licenses licence
         card cards coupon coupons orders checkout withdrawal withdrawals transfer transfers gas steps calories calorie
-        performance fixture fixtures scenario demo campaign ad ads player players""",
+        performance fixture fixtures scenario demo campaign ad ads player players sales circuit
+        登录 注册 搜索 下载 上传 短信 邮件 验证码 密码 存储 空间 文件 数据库 订单 设备 评论""",
 }
 
 _PAIRS: dict[Concept, str] = {
@@ -229,8 +237,9 @@ _PAIRS: dict[Concept, str] = {
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
     Concept.AUXILIARY: "as-of right-now",
+    Concept.CONNECTIVE: "from-https from-http",
     Concept.FOREIGN: """
-        seat-limit connection-pool connection-slot connection-slots sending-limit
+        seat-limit queue-pool thread-pool connection-pool connection-slot connection-slots sending-limit
         test-account test-card test-user disk-space""",
 }
 

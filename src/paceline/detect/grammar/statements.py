@@ -23,6 +23,8 @@ NEAR = 8
 """Words after a core that still say what is limited: "the limit of 5 concurrent sessions"."""
 MAX_PLACES = 40
 """Places of one form that are read. The bound keeps the time linear."""
+MANY_KINDS = 3
+"""Kinds of limits on one line that make it a list of them."""
 FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
@@ -50,6 +52,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     is_code: bool = False
     is_vague: bool = False
     """Whether nothing says what is limited. Then it counts only with the words that state when it ends."""
+    is_metered: bool = False
+    """Whether it names the short period of a rate: no demand of others is the reason then."""
     cause: Cause | None = None
     short_wait: float | None = None
     long_wait: float | None = None
@@ -72,6 +76,11 @@ class Grammar:
             for word in sorted(words[form.needs[0]])
         )
 
+    def names_another_owner(self, line: str) -> bool:
+        """Return whether a line names a database, a build or a shop, and nothing of a provider of models."""
+        letters = frozenset(self._encoder.encode(line).letters)
+        return "F" in letters and letters.isdisjoint("cRUIm")
+
     def _words_of(self, letters: str) -> frozenset[str]:
         concepts = frozenset(map(Concept, letters))
         of_pairs = (max(pair, key=len) for pair, concept in self.lexicon.pairs.items() if concept in concepts)
@@ -81,13 +90,29 @@ class Grammar:
         """Return what a text states. Read strictly, a statement must be a sentence of its own."""
         encoded = self._encoder.encode(text)
         present = frozenset(encoded.letters)
-        return [
+        has_code = "1" in encoded.joined and "e" in present
+        stated = [
             statement
             for form in FORMS
-            if (is_loose or not form.is_loose) and not any(map(present.isdisjoint, form.needs))
+            if (is_loose or has_code or not form.is_loose) and not any(map(present.isdisjoint, form.needs))
             for found in islice(form.pattern.finditer(encoded.letters), MAX_PLACES)
             if (statement := _read(encoded, form, found.start(), found.end(), is_loose=is_loose)) is not None
         ]
+        return stated if is_loose else _without_lists(text, stated)
+
+
+def _without_lists(text: str, stated: list[Statement]) -> list[Statement]:
+    """Leave out lines that name limits of many kinds: whoever lists them has met none."""
+    kinds: dict[int, set[Kind]] = {}
+    if len(stated) < MANY_KINDS:
+        return stated
+    for statement in stated:
+        kinds.setdefault(_line_of(text, statement), set()).add(statement.kind)
+    return [one for one in stated if len(kinds[_line_of(text, one)]) < MANY_KINDS or "{" in text]
+
+
+def _line_of(text: str, statement: Statement) -> int:
+    return text.count("\n", 0, statement.start)
 
 
 def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool) -> Statement | None:
@@ -97,38 +122,48 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
     if "!" in lead or {"N", "0"} & set(lead[-4:]) or ("W" in lead and not is_loose and form.name != "busy"):
         return None
     after = letters[end : end + 2 * NEAR]
+    core = letters[start:end]
     is_code = "0" not in encoded.joined[start:end]
-    if not is_loose:
-        if form.name == "limited-to" and "Y" not in lead:
-            return None  # a page about limits
-        if CLOSED in lead or letters[begin - 1] not in STARTS:
-            return None
-        if letters[begin - 1] == STATUS and "!" in letters[max(0, begin - LEAD) : begin].rpartition(BEGIN)[2]:
-            return None  # "if you exceed it the API answers with 429 Too Many Requests"
-        if form.name == "throttled" and "#r" in lead:
-            return None  # a report: "120 requests were throttled"
-        clause = lead + letters[start:end] + _until(after, "|")
-        before, behind = encoded.beside(start, end, reach=NEAR)
-        if _is_of_another(form.name, letters[start:end], clause, before, behind):
-            return None
-        if is_code and _is_a_mere_name(encoded, start, end):
-            return None
-        if "X" in letters[start:end] and {"Y", "I", "U"}.isdisjoint(clause) and "<" not in after:
-            return None  # news: a limit that is gone may have been lifted
-        if not form.open_end and not _ends(letters[start:end], after, is_code=is_code):
-            return None
-    meaning = _meaning(form.name, letters[start:end], lead, after)
+    is_own = is_loose or (is_code and _is_the_code_of_an_error(encoded, start, end))
+    if not is_own and (form.is_loose or _is_no_sentence(encoded, form, (begin, start, end), is_code=is_code)):
+        return None
+    meaning = _meaning(form.name, core, lead, after)
     # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
-    if meaning.kind == "none" and not {"s", "X", "Z"} & set(letters[start:end]):
+    if meaning.kind == "none" and (not is_loose or {"s", "X", "Z"}.isdisjoint(core)):
         return None
-    if not is_loose and (meaning.kind == "none" or (meaning.is_vague and "<" not in after)):
+    if not is_own and meaning.is_vague and "<" not in after:
         return None
+    is_code = is_code or form.name == "named"
     return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
+
+
+def _is_no_sentence(encoded: Encoded, form: Form, place: tuple[int, int, int], *, is_code: bool) -> bool:
+    """Return whether it is part of another sentence, of a page about limits, of a list, or of another owner."""
+    letters, (begin, start, end) = encoded.letters, place
+    lead, core, after = letters[begin:start], letters[start:end], letters[end : end + 2 * NEAR]
+    if form.name == "limited-to" and "Y" not in lead:
+        return True  # a page about limits
+    if CLOSED in lead or letters[begin - 1] not in STARTS:
+        return True
+    if letters[begin - 1] == STATUS and _is_of_a_status(letters[max(0, begin - LEAD) : begin]):
+        return True
+    if form.name == "throttled" and "#r" in lead:
+        return True  # a report: "120 requests were throttled"
+    clause = lead + core + _until(after, "|")
+    if _is_of_another(form.name, core, clause, *encoded.beside(start, end, reach=NEAR)):
+        return True
+    if is_code and _is_a_mere_name(encoded, start, end):
+        return True
+    if "X" in core and {"Y", "I", "U"}.isdisjoint(clause) and "<" not in after:
+        return True  # news: a limit that is gone may have been lifted
+    return not form.open_end and not _ends(core, after, is_code=is_code)
 
 
 def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) -> bool:
     """Return whether it is the limit of something else: of a database, of a build. Builds have budgets too."""
     line = before + core + behind
+    if ("F" in core and {"U", "c"}.isdisjoint(core)) or ("k" in core and "z" in line):
+        return True
     if "d" in core and not {"$", "u", "n"} & set(line):
         return True
     if "S" in core and ("P" in clause or ">#" in behind):
@@ -139,22 +174,30 @@ def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) 
     elif OTHER in (clause if {"w", "r", "c"} & set(clause) else before + clause):
         # It names what nobody knows. What is counted, as in "too many messages", does not say whose limit it is.
         shown_in = clause.replace(core, "", 1) if form == "too-many" else clause
-        if not (_OURS.search(shown_in) or _WHEN.search(line)):
-            return True
+        if not (_OURS.search(shown_in) or ("D" not in core and _WHEN.search(line))):
+            return True  # shops have demand too, and ask to try again
     # The head of the line says whose it is, and what follows, unless this clause says that it is yours.
     scope = before + clause if {"Y", "u", "I"} & set(clause) else clause + line
     return "F" in scope and not {"c", "R", "U"} & set(scope)
 
 
+def _is_of_a_status(before: str) -> bool:
+    """Return whether a status is spoken of: "if you exceed it the API answers with 429", "retry on 429"."""
+    return "!" in before.rpartition(BEGIN)[2] or "<" in before[-3:]
+
+
 def _is_a_mere_name(encoded: Encoded, start: int, end: int) -> bool:
     """Return whether an identifier stands beside other words, none of which says that it is an error: a listing."""
-    joined = encoded.joined
-    while start > 1 and joined[start - 1] == "1":
-        start -= 1
-    while end < len(joined) and joined[end] == "1":
-        end += 1
-    line = "".join(encoded.beside(start, end, reach=NEAR))
+    line = "".join(encoded.beside(*encoded.identifier(start, end), reach=NEAR))
     return OTHER in line and {"e", "4", "E"}.isdisjoint(line)
+
+
+def _is_the_code_of_an_error(encoded: Encoded, start: int, end: int) -> bool:
+    """Return whether an identifier is what an error is called: "Error: QuotaLimit", "failed with code QuotaLimit"."""
+    start, end = encoded.identifier(start, end)
+    before, behind = encoded.beside(start, end, reach=LEAD)
+    is_called = before.endswith(("e", "e|"))
+    return is_called and behind[:1] in ("", BEGIN, ")") and {"_", "!", "F"}.isdisjoint(before + behind)
 
 
 def _beginning(letters: str, start: int) -> int:
@@ -199,10 +242,10 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
     is_of_workers = {"w", "1"} & set(close) and not (is_short or is_long) and not {"u", "R"} & set(core)
     if "c" in around or "S" in core or is_of_workers:
         return means("platform", cause="concurrency")
-    if {"$", "d"} & set(lead[-1:] + core) and not is_short:
+    if {"$", "d", "6"} & set(lead[-1:] + core) and not is_short:
         return means("billing")
     if is_short:
-        return means("rate", long_wait=HOUR)
+        return means("rate", long_wait=HOUR, is_metered=not {"p", "G"}.isdisjoint(core))
     if is_long:
         return means("quota", short_wait=HOUR if "R" in around else None)
     if "k" in core:
@@ -210,7 +253,12 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
     if "R" in close or form in ("throttled", "too-many", "too-high", "limited-to"):
         return means("rate", long_wait=HOUR)
     if form == "accounts-spent":
-        return means("quota", short_wait=FIVE_MINUTES, is_vague="0" in core)
+        is_of_a_model = "0" in core and "m" in near  # none of the accounts offers it
+        return means("overloaded" if is_of_a_model else "quota", short_wait=FIVE_MINUTES, is_vague="0" in core)
+    if "9" in around and {"r", "q", "u"} & set(around):
+        return means("billing")
+    if form == "named-error":
+        return means("rate" if "R" in core else "quota", is_vague=True, short_wait=FIVE_MINUTES, long_wait=HOUR)
     if "u" in close or "I" in around:
         return means("quota")
     if "q" in core and form == "lacking":

@@ -6,6 +6,7 @@ Here: pyte within bounds, and the removal of boxes. Never here: a pty, or what t
 import codecs
 import re
 import unicodedata
+from collections.abc import Callable
 
 import pyte
 
@@ -75,10 +76,14 @@ class BoundedScreen:
 
 
 class ScreenParagraphs:
-    """The paragraphs near the foot of the screen, each returned once while it is shown."""
+    """The paragraphs near the foot of the screen, each returned once while it is shown.
 
-    def __init__(self, columns: int = COLUMNS, rows: int = ROWS) -> None:
+    `clean` takes out of the rows what is not the CLI's own.
+    """
+
+    def __init__(self, clean: Callable[[list[str]], list[str]], columns: int = COLUMNS, rows: int = ROWS) -> None:
         self._screen = BoundedScreen(columns, rows)
+        self._clean = clean
         self._shown: frozenset[str] = frozenset()
         self._unread_bytes = 0
         self._read_at = float("-inf")
@@ -98,7 +103,7 @@ class ScreenParagraphs:
     def new_paragraphs(self) -> list[str]:
         """Return the paragraphs that have appeared since the last call."""
         self._unread_bytes = 0
-        paragraphs = lower_paragraphs(self._screen.display())
+        paragraphs = lower_paragraphs(self._clean(self._screen.display()))
         fresh = [paragraph for paragraph in paragraphs if paragraph not in self._shown]
         self._shown = frozenset(paragraphs)
         return fresh
