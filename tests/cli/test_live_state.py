@@ -15,7 +15,7 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
-from paceline.cli.top.row_text import strip
+from paceline.cli.top.row_text import scope_row, strip
 from paceline.cli.top.snapshot import SnapshotReader
 from paceline.cli.wiring import open_home
 
@@ -137,6 +137,10 @@ accounts = ["dead", "work"]
             client = await asyncio.to_thread(stack.enter_context, daemon.up())
             answer = await asyncio.to_thread(client.post, "/gateway/team/v1/messages", json={"model": "m"})
             status = await asyncio.to_thread(daemon.give, "status")
+            as_json = json.loads((await asyncio.to_thread(daemon.give, "status", "--json")).stdout)
+            accounts = (await asyncio.to_thread(client.get, "/v1/accounts")).json()
+            with open_home(daemon.env, tmp_path) as home:
+                top = await asyncio.to_thread(SnapshotReader(home).read, time.time())
             why = [await asyncio.to_thread(daemon.give, "why", name) for name in ("team", "dead", "work")]
             asked = await asyncio.to_thread(daemon.give, "why", "team", "--json")
             overview = (await asyncio.to_thread(client.get, "/v1/overview")).json()
@@ -153,3 +157,7 @@ accounts = ["dead", "work"]
     assert "its budget: $3.00 of $3.50/day" in why[2].stdout
     assert json.loads(asked.stdout)["failures"] == overview["gateway"]["failures"]
     assert [each["account"] for each in overview["gateway"]["failures"]] == ["dead"]
+    assert (as_json["failures"], as_json["accounts"]) == (overview["gateway"]["failures"], accounts["accounts"])
+    rows = {each.capacity.scope: scope_row(each, top.at, ZoneInfo("UTC")).cells[-1].plain for each in top.scopes}
+    assert "its budget: $3.00 of $3.50/day" in rows["anthropic/work"]
+    assert rows["anthropic/dead"].startswith("cannot be reached since ")

@@ -60,7 +60,7 @@ class GatewayHome:
 
 @contextlib.asynccontextmanager
 async def gateway_home(folder: Path, extra: str = "") -> AsyncIterator[GatewayHome]:
-    """Run the daemon and its upstream. A call costs `CALL_DOLLARS`."""
+    """Run the daemon and its upstream, whose address replaces `URL` in `extra`. A call costs `CALL_DOLLARS`."""
 
     homes: list[GatewayHome] = []
 
@@ -74,7 +74,7 @@ async def gateway_home(folder: Path, extra: str = "") -> AsyncIterator[GatewayHo
 
     with contextlib.ExitStack() as stack:
         async with RawUpstream(answer) as provider:
-            settings = SETTINGS.replace("URL", provider.url) + extra
+            settings = (SETTINGS + extra).replace("URL", provider.url)
             daemon = Daemon(folder, settings, "", {"HOME": str(folder), "PATH": "/usr/bin:/bin"})
             client = await asyncio.to_thread(stack.enter_context, daemon.up())
             homes.append(GatewayHome(daemon, client))

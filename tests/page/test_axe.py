@@ -27,6 +27,23 @@ provider = "openai"
 kind = "metered"
 base_url = "http://127.0.0.1:9"
 """
+FAILING_POOL = """
+[accounts.dead]
+provider = "anthropic"
+kind = "metered"
+base_url = "http://127.0.0.1:9"
+expires = 2020-03-01
+[accounts.spent]
+provider = "anthropic"
+kind = "metered"
+base_url = "URL"
+key_env = "WORK_KEY"
+daily_budget = "$1"
+[key_pools.team]
+accounts = ["dead", "work-key"]
+[key_pools.lonely]
+accounts = ["dead"]
+"""
 
 
 async def violations(page: Page, part: str | None = None) -> str:
@@ -87,6 +104,19 @@ async def test_axe_finds_nothing_where_only_the_gateway_is_used(page: Page, tmp_
         assert await home.call(key) == 200
         await page.goto(home.page)
         await expect(page.locator("#calls [data-call='team-a']")).to_contain_text("$3.00")
+
+        assert await violations(page) == ""
+        await page.close()
+
+
+async def test_axe_finds_nothing_where_accounts_of_a_pool_fail(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path, FAILING_POOL) as home:
+        key = await home.make_key("team-a")
+        assert [await home.call(key, address=address) for address in ("team", "spent")] == [200, 200]
+        await page.goto(home.page)
+        for kind in ("idle_pool", "reached_budget", "expiring_login"):
+            await expect(page.locator(f"[data-need='{kind}']").first).to_be_visible()
+        await expect(page.locator("#capacity [data-scope='anthropic/dead'] .banner.failing")).to_be_visible()
 
         assert await violations(page) == ""
         await page.close()

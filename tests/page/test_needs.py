@@ -52,7 +52,7 @@ async def test_a_login_that_has_ended_is_named_with_what_to_do(make_daemon: Make
 
     await expect(page.locator("[data-need='expiring_login']")).to_have_text(
         re.compile(
-            "^the login of max-1 has expired get a new login, then change accounts.max-1.expires since ",
+            r"^the login of max-1 has expired get a new login, then change accounts.max-1.expires \(it ended .*\)$",
         )
     )
 

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 from paceline.cli.time_text import moment
 from paceline.cli.work_text import cost_text, dollars
 from paceline.core.values.tokens import Tokens
-from paceline.views.accounts import AccountBudget
+from paceline.views.accounts import AccountBudget, AccountView
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, MemberFailure, SpendSum
 from paceline.views.keys import KeyView
 
@@ -68,6 +68,18 @@ def failure_text(failure: MemberFailure, now: float, zone: ZoneInfo) -> str:
     if failure.retry_at <= now:
         return f"{since}; the next call of the {pools} may try it"
     return f"{since}; tried last in the {pools} until {moment(failure.retry_at, now, zone)}"
+
+
+def account_notes(account: AccountView, now: float, zone: ZoneInfo) -> list[str]:
+    """Return what people should know of an account besides its limits: the end of its login, and its budget."""
+    expiry, budget = account.expiry, account.daily_budget
+    notes = []
+    if expiry is not None and expiry.is_due(now):
+        when = f"{'expired' if expiry.at <= now else 'expires'} {moment(expiry.at, now, zone)}"
+        notes.append(f"its {expiry.what} {when}; {expiry.fix}")
+    if budget is not None and budget.is_near:
+        notes.append(f"its budget: {budget_text(budget, now, zone)}")
+    return notes
 
 
 def budget_text(key: KeyView | AccountBudget, now: float, zone: ZoneInfo) -> str:

@@ -149,7 +149,7 @@ def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
     if answer is not None and (live := answer.decoded(_Accounts)) is not None:
         return live.accounts
     accounts = known_accounts(home.settings, fleet.campaigns)
-    return account_views(accounts, home.environ, {}, home.store.spend, (), fleet.now)
+    return account_views(accounts, home.environ, fleet.scopes, home.store.spend, (), fleet.now)
 
 
 def read_keys(home: Home, now: float) -> KeyList:

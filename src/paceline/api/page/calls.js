@@ -115,6 +115,7 @@ function keyRow(name, revoke) {
       show(gone, isGone);
       show(button, rules !== undefined);
       setText(calls, count(sum?.requests ?? 0));
+      calls.classList.toggle("single", sum?.requests === 1);
       setText(tokens, sum ? compact(tokenSum(sum.tokens)) : "0");
       setAttribute(tokens, "title", sum ? count(tokenSum(sum.tokens)) : null);
       setText(cost, sum ? costText(sum.cost) : dollars(0));

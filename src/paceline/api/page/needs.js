@@ -94,9 +94,9 @@ function needRow(first, { refetch, showUnits }) {
   };
 }
 
-function wordsOf({ detail, since, until, tried_at: triedAt }) {
+function wordsOf({ kind, detail, since, until, tried_at: triedAt }) {
   const parts = [detail];
-  if (since !== null) parts.push(`since ${clockTime(since)}`);
+  if (since !== null) parts.push(kind === "expiring_login" ? `(it ended ${clockTime(since)})` : `since ${clockTime(since)}`);
   if (until !== null) parts.push(`until ${clockTime(until)}`);
   if (triedAt !== null) parts.push(triedAt > now() ? `, tried again at ${clockTime(triedAt)}` : ", tried next");
   return parts.join(" ").replaceAll(" ,", ",");

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET
 from rich.text import Text
 
-from paceline.cli.call_text import budget_text, call_counts_text, failure_text
+from paceline.cli.call_text import account_notes, budget_text, call_counts_text, failure_text
 from paceline.cli.limit_text import condition_text, limit_text
 from paceline.cli.live_state import read_accounts, read_keys, read_live
 from paceline.cli.options import AsJson
@@ -21,19 +21,29 @@ from paceline.views.gateway_calls import GatewayCounts, MemberFailure
 from paceline.views.status import StatusSummary, read_status_summary
 
 
+class StatusReport(StatusSummary, frozen=True, kw_only=True):
+    """What `status` prints: the status, the accounts of pools whose calls fail, and all accounts."""
+
+    failures: Sequence[MemberFailure]
+    accounts: Sequence[AccountView]
+
+
 def command(as_json: AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
         live = read_live(home)
         fleet = home.read_fleet(time.time(), scopes=live.scopes)
         status = read_status_summary(fleet, home.leader_process(), live.counts)
+        report = StatusReport(
+            **msgspec.structs.asdict(status), failures=live.failures, accounts=read_accounts(home, fleet)
+        )
         if as_json:
-            print_value(status)
+            print_value(report)
             return
-        _print_status(status, fleet, home, live.failures)
+        _print_status(report, fleet, home)
 
 
-def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures: Sequence[MemberFailure]) -> None:
+def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
     if engine.since is not None:
         where = f"process {engine.pid}" if engine.host is UNSET else f"process {engine.pid} on {engine.host}"
@@ -46,13 +56,14 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures
     _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
         _print_fact("gateway", call_counts_text(status.gateway))
-    for failure in failures:
+    for failure in status.failures:
         _print_fact(failure.scope, failure_text(failure, now, home.zone))
     for key in read_keys(home, now).keys:
         if key.is_reached:
             _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
-    for account in read_accounts(home, fleet):
-        _print_account(account, now, home)
+    for account in status.accounts:
+        for note in account_notes(account, now, home.zone):
+            _print_fact(account.scope, note)
     if status.next_resume_at is not None:
         _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:
@@ -63,16 +74,6 @@ def _print_status(status: StatusSummary, fleet: FleetState, home: Home, failures
         if condition := condition_text(row, now):
             _print_fact(row.scope, condition)
     _print_fact("home", str(home.path))
-
-
-def _print_account(account: AccountView, now: float, home: Home) -> None:
-    """Print what people should know of an account besides its limits: the end of its login, and its budget."""
-    expiry, budget = account.expiry, account.daily_budget
-    if expiry is not None and expiry.is_due(now):
-        when = f"{'expired' if expiry.at <= now else 'expires'} {moment(expiry.at, now, home.zone)}"
-        _print_fact(account.scope, f"its {expiry.what} {when}; {expiry.fix}")
-    if budget is not None and budget.is_near:
-        _print_fact(account.scope, f"its budget: {budget_text(budget, now, home.zone)}")
 
 
 def _print_fact(name: str, value: str) -> None:

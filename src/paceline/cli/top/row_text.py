@@ -9,7 +9,7 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli import event_text
-from paceline.cli.call_text import activity_text, count_text
+from paceline.cli.call_text import account_notes, activity_text, count_text, failure_text
 from paceline.cli.output import STATE_STYLES, one_line
 from paceline.cli.signal_text import SOURCES
 from paceline.cli.time_text import clock_time
@@ -218,7 +218,7 @@ def scope_row(line: ScopeLine, now: float, zone: ZoneInfo) -> Row:
         plain(f"{line.queue:,}" if line.queue else ""),
         plain("" if cooldown is None else f"{cooldown * 1000:.0f} ms"),
         plain(line.source.rpartition("/")[2]),
-        _condition(row, now, zone),
+        _condition(line, now, zone),
     )
     return Row(row.scope, cells)
 
@@ -234,8 +234,12 @@ def _limits(row: ScopeCapacity) -> str:
     return f"{_number(row.configured)} now {_number(row.limit)}"
 
 
-def _condition(row: ScopeCapacity, now: float, zone: ZoneInfo) -> Text:
-    parts: list[Text] = []
+def _condition(line: ScopeLine, now: float, zone: ZoneInfo) -> Text:
+    row, parts = line.capacity, list[Text]()
+    if line.failure is not None:
+        parts.append(plain(failure_text(line.failure, now, zone), "bold red"))
+    if line.account is not None:
+        parts += [plain(note, "yellow") for note in account_notes(line.account, now, zone)]
     if row.paused_until is not None:
         parts.append(plain(f"paused {countdown(row.paused_until - now)}", "bold red"))
     if row.notice is not None:

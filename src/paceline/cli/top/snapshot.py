@@ -9,7 +9,7 @@ import msgspec
 
 from paceline.agents.account import split_login
 from paceline.cli.limit_text import source_text
-from paceline.cli.live_state import live_spend, read_keys, read_live
+from paceline.cli.live_state import LiveState, live_spend, read_accounts, read_keys, read_live
 from paceline.cli.progress import wait_words
 from paceline.cli.wiring import Home
 from paceline.core import ScopeStatus
@@ -17,11 +17,11 @@ from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, StoredEvent
-from paceline.views.accounts import known_accounts
+from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
-from paceline.views.gateway_calls import GatewayActivity, SpendSum, spend_since, spend_view
+from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
 from paceline.views.keys import KeyView
 from paceline.views.status import StatusSummary, completion_rate, read_status_summary
 from paceline.views.throughput import CompletionRate, Throughput
@@ -33,11 +33,16 @@ PAGE_EVENTS = 1000
 
 
 class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope. `source` is where its limit comes from. `queue`: units that could start there, and waiting calls."""
+    """A scope. `source` is where its limit comes from. `queue`: units that could start there, and waiting calls.
+
+    `account` is set for the scope of an account, `failure` while a pool cannot use that account.
+    """
 
     capacity: ScopeCapacity
     source: str
     queue: int
+    account: AccountView | None = None
+    failure: MemberFailure | None = None
 
 
 class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +99,7 @@ class SnapshotReader:
             rate=completion_rate(fleet, self._throughput),
             campaigns=tuple(campaign_views(fleet, self._throughput)),
             notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
-            scopes=tuple(_scope_lines(home, offline, fleet, live.gateway)),
+            scopes=tuple(_scope_lines(home, offline, fleet, live)),
             gateway=live.gateway,
             keys=tuple(_key_lines(home, now)),
             events=tuple(self._new_events()),
@@ -133,20 +138,25 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def _scope_lines(
-    home: Home, offline: OfflineState, fleet: FleetState, gateway: GatewayActivity | None
-) -> Iterator[ScopeLine]:
+def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState, live: LiveState) -> Iterator[ScopeLine]:
     """Yield the scopes that `limits` lists, and every account: those of providers, then those of keys, then others."""
     rows = {row.scope: row for row in limit_rows(fleet)}
-    accounts = {account.scope for account in known_accounts(home.settings, fleet.campaigns)}
+    accounts = {account.scope: account for account in read_accounts(home, fleet)}
+    failures = {failure.scope: failure for failure in live.failures}
     rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
     queues = _queues(home, offline)
-    for scope, calls in ({} if gateway is None else gateway.waiting_by_scope).items():
+    for scope, calls in ({} if live.gateway is None else live.gateway.waiting_by_scope).items():
         for part in (RUNS, *path_scopes(scope)):
             queues[part] = queues.get(part, 0) + calls
     for row in sorted(rows.values(), key=_rank):
         queue = row.queued if row.kind == "key" else queues.get(row.scope, 0)
-        yield ScopeLine(capacity=row, source=source_text(row, home.settings), queue=queue)
+        yield ScopeLine(
+            capacity=row,
+            source=source_text(row, home.settings),
+            queue=queue,
+            account=accounts.get(row.scope),
+            failure=failures.get(row.scope),
+        )
 
 
 def _rank(row: ScopeCapacity) -> tuple[bool, bool, bool, str]:
