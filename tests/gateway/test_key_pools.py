@@ -423,7 +423,7 @@ def test_a_body_without_a_model_cannot_change_its_model(body: bytes | None) -> N
 
 
 @contextlib.asynccontextmanager
-async def with_dead_account(url: str, **pool: Any) -> AsyncIterator[Team]:
+async def with_dead_account(url: str, *, limits: dict[str, int] | None = None, **pool: Any) -> AsyncIterator[Team]:
     """A pool whose `key-a` is at an address where nobody answers."""
     upstream, clock = Provider(), VirtualClock(START)
     settings = KeyPoolSettings(**({"name": "team", "accounts": ("key-a", "key-b")} | pool))
@@ -431,7 +431,7 @@ async def with_dead_account(url: str, **pool: Any) -> AsyncIterator[Team]:
         harness = GatewayHarness(
             account(url, "key-a", key_env="KEY_A"),
             account(server.url, "key-b", key_env="KEY_B"),
-            limiter=Limiter(clock=clock, slot_timeout=3600.0),
+            limiter=Limiter(limits=limits or {}, clock=clock, slot_timeout=3600.0),
             clock=clock,
             timeouts=Timeouts(connect=0.1),
             environ=ENVIRON,
@@ -493,6 +493,22 @@ async def test_an_account_that_could_not_be_reached_is_tried_last_for_a_growing_
         retry_at=START + 38,
     )
     assert failure.detail.startswith("no connection: ")
+
+
+async def test_an_account_that_could_not_be_reached_is_not_tried_while_another_one_only_lacks_room() -> None:
+    async with with_dead_account("http://127.0.0.1:9", limits={"anthropic/key-b": 1}) as at:
+        assert (await at.call()).status == 200
+        await at.clock.advance(1.0)
+        slot = await at.limiter.acquire("anthropic/key-b")
+        waiting = asyncio.create_task(at.call())
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
+        slot.release()
+        await at.clock.advance(1.0)
+        got = await waiting
+        (failure,) = at.failures()
+
+    assert (got.status, got.header(b"x-paceline-account")) == (200, b"key-b")
+    assert (failure.calls, failure.last_at) == (1, START)
 
 
 async def test_an_account_that_a_provider_refuses_again_and_again_is_reported_until_it_serves() -> None:

@@ -144,8 +144,8 @@ class KeyPools:
         deferred: list[_Candidate] = []
         useless: list[GatewayError] = []
         for choice in self._choices(request, limiter, admission, useless):
-            if choice.fallback is not None and any(not _is_closed(each) for each in deferred):
-                break  # a fallback is for a pool without an open account
+            if self._is_last_resort(choice, limiter) and any(not _is_closed(each) for each in deferred):
+                break  # an open account will have room; the choices that follow are last resorts too
             try:
                 verdict = choice.waiting.enter_now()
             except CapacityError:
@@ -198,6 +198,11 @@ class KeyPools:
         for route in request.pool.fallback:
             if (choice := self._fallback(request, route, limiter, admission)) is not None:
                 yield choice
+
+    def _is_last_resort(self, choice: Choice, limiter: Limiter) -> bool:
+        """Return whether the choice is for a pool without an open account: a fallback, or one just unreachable."""
+        name = choice.request.route.account.name
+        return choice.fallback is not None or self._failures.is_tried_last(name, limiter.clock.now())
 
     def _fallback(
         self,
