@@ -33,6 +33,16 @@ def test_a_status_alone_is_enough(status: int, kind: type[Signal]) -> None:
     assert type(answer_signals(status)[0]) is kind
 
 
+def test_a_log_that_calls_its_line_an_error_may_speak_of_our_login() -> None:
+    line = (
+        'level=ERROR <id> mode=primary error.error="AI_APICallError: Incorrect API key provided: sk-fake. See below."'
+    )
+    padded = line.replace(
+        "mode=", 'message="stream error" providerID=fake modelID=gpt-5 <id> small=true agent=title mode='
+    )
+    assert [type(signal) for signal in line_signals(padded)] == [AuthFailed]
+
+
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 403, 404, 413, 500, 502, 504])
 def test_other_statuses_mean_nothing_for_capacity(status: int) -> None:
     assert answer_signals(status, text="something else") == []

@@ -124,6 +124,7 @@ _PROSE = (
     r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
     r"|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases|means?|indicates?|suggests?"
 )
+_OPENING = re.compile(r"(?:[45]\d\d|error)\b", re.I)  # before the words themselves, but part of the match
 _LEAD = re.compile(r"<(\d{1,2})>")
 
 
@@ -203,7 +204,8 @@ class RuleTable:
                 continue
             found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
             if found and not (candidate.unless and pattern(candidate.unless).search(text)):
-                head = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+                opening = _OPENING.match(text, found.start())
+                head = text[text.rfind("\n", 0, found.start()) + 1 : opening.end() if opening else found.start()]
                 return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()), head=head)
         return None
 
