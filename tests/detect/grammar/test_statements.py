@@ -73,13 +73,22 @@ def is_right(row: Unseen) -> bool:
     return kind_of(signals) in (row.kind, *row.alt) and is_reset_right
 
 
-@pytest.mark.parametrize("name", LEAST_RIGHT)
-def test_messages_of_services_that_no_rule_knows_are_read_right(name: str) -> None:
+def count_right(name: str) -> tuple[int, int]:
+    """Return how many messages of a list are read right, and how many harmless ones are not.
+
+    Counts only: a failing test that printed rows would show what is held back.
+    """
     rows = [row for row in MESSAGES_UNSEEN if row.list == name]
     wrong = [row for row in rows if not is_right(row)]
+    return len(rows) - len(wrong), sum(row.kind == "none" for row in wrong)
 
-    assert len(rows) - len(wrong) >= LEAST_RIGHT[name], wrong
-    assert [row for row in wrong if row.kind == "none"] == []
+
+@pytest.mark.parametrize("name", LEAST_RIGHT)
+def test_messages_of_services_that_no_rule_knows_are_read_right(name: str) -> None:
+    right, false_alarms = count_right(name)
+
+    assert right >= LEAST_RIGHT[name]
+    assert false_alarms == 0
 
 
 def test_a_provider_that_was_left_out_is_read_by_the_words_of_the_others() -> None:
@@ -97,13 +106,18 @@ def alarms(text: str) -> bool:
     )
 
 
+def count_alarms(name: str) -> tuple[int, int]:
+    """Return the lines of a list, and how many of them raise an alarm. Counts only, as above."""
+    lines = [row["text"] for row in map(msgspec.json.decode, rows_of(EVERYDAY)) if row["list"] == name]
+    return len(lines), sum(map(alarms, lines))
+
+
 @pytest.mark.parametrize("name", MOST_ALARMS)
 def test_everyday_lines_of_other_programs_raise_no_more_alarms(name: str) -> None:
-    lines = [row["text"] for row in map(msgspec.json.decode, rows_of(EVERYDAY)) if row["list"] == name]
-    alarming = [line for line in lines if alarms(line)]
+    lines, alarming = count_alarms(name)
 
-    assert len(lines) >= 50
-    assert len(alarming) <= MOST_ALARMS[name], alarming
+    assert lines >= 50
+    assert alarming <= MOST_ALARMS[name]
 
 
 @pytest.mark.parametrize(
