@@ -37,6 +37,7 @@ test: env  ## run linters, type checks, layer checks and all tests
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: env browser  ## run all tests
+	@scripts/sshd.sh
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
 lint: env  ## run ruff, mypy --strict and import-linter
