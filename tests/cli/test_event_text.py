@@ -23,3 +23,17 @@ PLACE: dict[str, object] = {"path": "/w/a", "branch": "paceline/docs/a"}
 )  # fmt: skip
 def test_a_line_says_how_the_work_of_a_unit_fared(name: str, fields: dict[str, object], line: str) -> None:
     assert line_of(Event(name, 0.0, None, "docs/a", fields), UTC) == f"00:00:00 {line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "spent", "resumes_at", "line"),
+    [
+        ("budget.warning", 4.02, 3600.0, "budget warning key:team: $4.02 of $5/day"),
+        ("budget.reached", 5.1, 3600.0, "budget reached key:team: $5.10 of $5/day, continues 01:00:00 (in 60 min)"),
+        ("budget.reached", 5.1, None, "budget reached key:team: $5.10 of $5/day"),
+    ],
+)
+def test_a_line_says_what_is_spent_of_a_budget(name: str, spent: float, resumes_at: float | None, line: str) -> None:
+    fields: dict[str, object] = {"budget": "$5/day", "spent": spent, "share": 1.0, "resumes_at": resumes_at}
+
+    assert line_of(Event(name, 0.0, "key:team", None, fields), UTC) == f"00:00:00 {line}"

@@ -99,6 +99,7 @@ async def test_a_budget_that_is_reached_is_said_with_the_time_at_which_it_contin
         await expect(budget).to_have_text(
             re.compile(r"^\$3\.00 of \$2/month reached until .*\d\d:\d\d$"), use_inner_text=True
         )
+        await expect(page.locator("#events")).to_contain_text("$3.00 of $2/month, continues ")
         need = page.locator("[data-need='reached_budget']")
         await expect(need).to_contain_text("the budget of the key team-a is reached")
         await expect(need).to_contain_text(

@@ -5,6 +5,7 @@ from zoneinfo import ZoneInfo
 
 from paceline.cli.output import one_line
 from paceline.cli.time_text import absolute, clock_time, relative, span_text
+from paceline.cli.work_text import UNKNOWN, dollars
 from paceline.events import Event
 from paceline.store import StoredEvent
 
@@ -81,6 +82,8 @@ def _detail(event: Event, zone: ZoneInfo) -> str:
     fields = event.fields
     if event.name.startswith("unit."):
         return _unit_detail(event, zone)
+    if event.name.startswith("budget."):
+        return _budget_detail(event, zone)
     known = {name: value for name, value in fields.items() if value is not None and name not in _IN_LINE}
     return ", ".join(f"{name.replace('_', ' ')} {_shown(name, value, event.at, zone)}" for name, value in known.items())
 
@@ -101,6 +104,14 @@ def _unit_detail(event: Event, zone: ZoneInfo) -> str:
     if isinstance(resume_at, int | float):
         reason += f", again at {_shown('resume_at', resume_at, event.at, zone)}"
     return reason
+
+
+def _budget_detail(event: Event, zone: ZoneInfo) -> str:
+    """Return what is spent of a budget: `$4.02 of $5/day, continues 00:00:00 (in 3 h 20 min)`."""
+    spent, resumes_at = event.fields.get("spent"), event.fields.get("resumes_at")
+    text = f"{dollars(spent) if isinstance(spent, int | float) else UNKNOWN} of {event.fields.get('budget')}"
+    is_reached = event.name == "budget.reached" and resumes_at is not None
+    return f"{text}, continues {_shown('resumes_at', resumes_at, event.at, zone)}" if is_reached else text
 
 
 def _check_detail(fields: Mapping[str, object]) -> str:

@@ -73,6 +73,12 @@ def source_text(row: ScopeCapacity, settings: Settings) -> str:
     return row.configured_source
 
 
+def open_text(row: ScopeCapacity) -> str:
+    """Return the state of a scope that holds nothing back. The calls of a key also pass the scopes of an account."""
+    waits_elsewhere = row.kind == "key" and row.queued > 0
+    return "open; its calls wait for the limits of their account" if waits_elsewhere else "open"
+
+
 def condition_text(row: ScopeCapacity, now: float) -> str:
     """Return what a person should know about the scope: held, paused, closed, reduced."""
     parts = []

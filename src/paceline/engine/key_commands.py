@@ -16,7 +16,6 @@ import msgspec
 from paceline.config_files.checks import LARGEST_BUDGET
 from paceline.config_files.documents import did_you_mean
 from paceline.core.values.model_patterns import model_pattern
-from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import KEY
 from paceline.core.values.validation import check_limit, check_weight
 from paceline.engine.authorship import signature
@@ -133,9 +132,9 @@ def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> Clien
         "name": lambda: _checked_name(request.name),
         "pool": lambda: _checked_pool(settings, request.pool),
         "models": lambda: _checked_models(request.models),
-        "rpm": lambda: check_rate(Rate(rpm=request.rpm), "the key").rpm,
-        "tpm": lambda: check_rate(Rate(tpm=request.tpm), "the key").tpm,
-        "parallel": lambda: _checked_parallel(request.parallel),
+        "rpm": lambda: _checked_count("rpm", request.rpm),
+        "tpm": lambda: _checked_count("tpm", request.tpm),
+        "parallel": lambda: _checked_count("parallel", request.parallel),
         "priority_max": lambda: _checked_priority(request.priority_max),
         "weight": lambda: check_weight(request.weight),
         "budget": lambda: None if request.budget is None else parse_budget(request.budget),
@@ -193,13 +192,11 @@ def unknown_address(settings: Settings, name: str) -> InvalidInput:
     return InvalidInput(f"the gateway has no account or pool {name!r:.80}{it} has: {listed}")
 
 
-def _checked_parallel(parallel: int | None) -> int | None:
+def _checked_count(name: str, value: int | None) -> int | None:
     try:
-        return check_limit(parallel, "parallel")
+        return check_limit(value, name)
     except InvalidLimit:
-        raise InvalidInput(
-            f"parallel must be a whole number from 1 on, or left out for no limit; got {parallel!r:.80}"
-        ) from None
+        raise InvalidInput(f"{name} must be a whole number >= 1, or left out for no limit; got {value!r:.80}") from None
 
 
 def _checked_paths(request: KeyRequest) -> bool:

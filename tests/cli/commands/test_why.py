@@ -91,7 +91,7 @@ def test_why_of_an_account_a_pool_or_a_key_says_what_holds_it(workspace: Workspa
         "anthropic/key-a",
         "anthropic/key-b",
     ]
-    assert key.startswith("key:docs ")
+    assert key == "key:docs open\n  now    0 of 2 in flight, 0 waiting\n"
     assert [row["scope"] for row in workspace.run_json("why", "key-a")["scopes"]] == ["anthropic/key-a"]
     assert workspace.run("why", "nobody", code=2).stderr == (
         "Error: there is no unit, account, pool or key 'nobody'. Accounts, pools and keys are: key-a, key-b, team, "

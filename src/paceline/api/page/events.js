@@ -2,7 +2,7 @@
 
 import { el, setText, show, syncChildren } from "./dom.js";
 import { emptyState } from "./empty_state.js";
-import { clockSeconds, duration, fullTime } from "./format.js";
+import { clockSeconds, dollars, duration, fullTime } from "./format.js";
 
 const MAX_KEPT = 500;
 const KINDS = ["unit", "campaign", "scope", "window", "account", "slot", "engine", "control"];
@@ -143,6 +143,7 @@ function lineOf(event) {
 function detailOf({ name, at, scope, fields }) {
   if (name === "unit.started" || name === "unit.resumed") return scope ? `on ${scope}` : "";
   if (name === "unit.done") return "";
+  if (name.startsWith("budget.")) return budgetDetail(name, at, fields);
   const parts = [];
   if (fields.reason) parts.push(fields.reason);
   for (const [key, value] of Object.entries(fields)) {
@@ -164,6 +165,13 @@ function detailOf({ name, at, scope, fields }) {
     parts.push(`${key.replaceAll("_", " ")} ${shown}`);
   }
   return parts.join(", ");
+}
+
+/** Return what is spent of a budget, and when one that is reached continues. */
+function budgetDetail(name, at, { budget, spent, resumes_at: resumesAt }) {
+  const text = `${dollars(spent)} of ${budget}`;
+  if (name !== "budget.reached" || typeof resumesAt !== "number") return text;
+  return `${text}, continues ${clockSeconds(resumesAt)} (${duration(resumesAt - at)} later)`;
 }
 
 function printed(value) {

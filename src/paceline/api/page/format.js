@@ -45,9 +45,10 @@ export function bytes(value) {
   return `${number < 99.95 ? Number(number.toFixed(1)) : Math.round(number)} ${unit}`;
 }
 
-/** `$0.0042`, `$1.20`, `$1,234`: small sums need their digits, large ones do not. */
+/** `$0.0042`, `$1.20`, `$1,234`: less than a cent needs its digits, as in the terminal; large sums do not. */
 export function dollars(value) {
-  const digits = value >= 1000 ? 0 : value > 0 && value < 0.1 ? 4 : 2;
+  if (value > 0 && value < 0.01) return `$${value.toLocaleString("en", { maximumSignificantDigits: 2, maximumFractionDigits: 20 })}`;
+  const digits = value >= 1000 ? 0 : 2;
   return `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
 }
 

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from paceline.cli.call_text import budget_text, failure_text, tokens_text
-from paceline.cli.limit_text import condition_text, learnt_text
+from paceline.cli.limit_text import condition_text, learnt_text, open_text
 from paceline.cli.live_state import asking, read_accounts, read_live
 from paceline.cli.options import AsJson, UnitName
 from paceline.cli.output import one_line, out, print_value
@@ -117,10 +117,9 @@ def _print_capacity(capacity: _Capacity, home: Home) -> None:
     failures = {each.scope: failure_text(each, now, home.zone) for each in capacity.failures}
     for row in capacity.scopes:
         of = "" if row.limit is None else f" of {row.limit}"
-        is_open = "no calls wait for its limits" if row.kind == "key" else "open"
         budget = capacity.budgets.get(row.scope)
         spent = None if budget is None else f"its budget: {budget_text(budget, now, home.zone)}"
-        state = "; ".join(filter(None, (failures.get(row.scope), spent, condition_text(row, now)))) or is_open
+        state = "; ".join(filter(None, (failures.get(row.scope), spent, condition_text(row, now)))) or open_text(row)
         out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
         out().print(Text.assemble(("  now    ", "dim"), f"{row.in_flight}{of} in flight, {row.queued} waiting"))
 
