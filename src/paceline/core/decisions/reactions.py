@@ -6,7 +6,7 @@ Each function returns the scopes in which a waiter may now be able to enter.
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
 from paceline.core.decisions.refusals import is_mid_run, learn_from_incident
-from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, on_success
+from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.pause import Pause
@@ -283,6 +283,7 @@ def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None)
 def _succeeded(ledger: Ledger, name: str, signal: Succeeded, slot: LiveSlot | None) -> list[Scope]:
     scopes = slot.lane.scopes if slot is not None else (ledger.scope(name),)
     if slot is not None:
+        note_accepted(ledger, slot.lane.parent or slot)
         ledger.seq += 1
         slot.proven_seq = ledger.seq
         slot.reported = False

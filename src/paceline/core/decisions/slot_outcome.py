@@ -32,6 +32,17 @@ def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) ->
             scope.meter.tokens += tokens
 
 
+def note_accepted(ledger: Ledger, slot: LiveSlot) -> None:
+    """Let the usage polls know of the first answer to a session: readings from now on count it.
+
+    Where no session runs, an answer is the end of a call.
+    """
+    if not slot.has_succeeded and SESSIONS in slot.ticket.scopes:
+        for scope in slot.lane.scopes:
+            if scope.usage is not None:
+                scope.usage.on_accepted(slot.ticket.id, ledger.now)
+
+
 def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None) -> list[Scope]:
     """Learn from a call or a whole slot that went well: trouble is over, canaries are accepted, limits may climb.
 

@@ -15,15 +15,27 @@ DEFAULT_LAG_SECONDS = 0.35
 """How far a provider's count lags before anything was learnt: about a request and its bookkeeping."""
 LONGEST_LAG_SECONDS = 10.0
 """A difference that lasts longer is no lag: another program uses the account too."""
+OTHERS_SECONDS = 60.0
+"""How long the smallest difference between both counts stands for the use by others: longer than any lag, so that what
+only lags is not taken for them, and short against their work."""
 
 
 class UsagePoll(RelativeTimes):
     """The state of the polls of one scope.
 
-    `count` is the last reading, None while unknown. `grants` are the times of recent grants.
+    `count` is the last reading, None while unknown. `starting` are the starts without an answer yet, and when each was
+    granted; `grants` are the times at which recent ones were answered. `others` is how many places others use at most,
+    and `fewest_others` the same since `others_since`.
     """
 
-    relative_times: ClassVar[tuple[str, ...]] = ("read_at", "read_from", "asked_at", "next_ask_at", "last_release_at")
+    relative_times: ClassVar[tuple[str, ...]] = (
+        "read_at",
+        "read_from",
+        "asked_at",
+        "next_ask_at",
+        "last_release_at",
+        "others_since",
+    )
 
     interval: float
     timeout: float
@@ -34,6 +46,10 @@ class UsagePoll(RelativeTimes):
     ask_again: bool = False
     next_ask_at: float | None = None
     grants: list[float] = msgspec.field(default_factory=list)
+    starting: dict[str, float] = msgspec.field(default_factory=dict)
+    others: int = 0
+    fewest_others: int = 0
+    others_since: float = 0.0
     last_release_at: float | None = None
     learnt_lag: float | None = None
     start_lag: float = 0.0
@@ -49,7 +65,8 @@ class UsagePoll(RelativeTimes):
         self._learn_lag(count, local, now)
         self.count, self.read_at = count, now
         self.read_from = now if self.asked_at is None else self.asked_at  # later grants may not be counted in it
-        self._learn_start_lag(count, local, self.read_from)
+        if count is not None:
+            self._learn_others(max(0, count - local), now)
         self.asked_at = None
         self.next_ask_at = now if self.ask_again else now + self.interval
         self.ask_again = False
@@ -66,22 +83,40 @@ class UsagePoll(RelativeTimes):
         elif now > self.asked_at:
             self.ask_again = True
 
-    def on_grant(self, now: float) -> None:
+    def on_grant(self, ticket_id: str, now: float) -> None:
         oldest = now - LONGEST_LAG_SECONDS - self.interval
         self.grants = [at for at in self.grants if at > oldest]
-        self.grants.append(now)
+        self.starting = {name: at for name, at in self.starting.items() if at > oldest}
+        self.starting[ticket_id] = now
 
-    def room(self, cap: int, lag: float, now: float) -> int:
-        """Return how many may enter by the last reading.
+    def on_accepted(self, ticket_id: str, now: float) -> None:
+        """Count a start with every reading from now on: the provider has answered it. Others take as long."""
+        granted_at = self.starting.pop(ticket_id, None)
+        if granted_at is not None:
+            self.grants.append(now)
+            self.start_lag = max(self.start_lag, min(now - granted_at, LONGEST_LAG_SECONDS))
 
-        None without a fresh reading, and one in each interval while the count is unknown.
+    def on_ended(self, ticket_id: str) -> None:
+        """Forget a start that has ended or was refused."""
+        self.starting.pop(ticket_id, None)
+
+    def room(self, cap: int, local: int, lag: float, now: float) -> int:
+        """Return how many may enter by the last reading, while `local` slots are live here.
+
+        None without a fresh reading or while a newer one is on its way, and one in each interval while the count is
+        unknown. The provider must have room, and so must the limit for all of ours and others' together: a count that
+        lags may lack ours.
         """
         if self.read_at is None or self.read_from is None or now - self.read_at >= self.interval:
             return 0
         if self.count is None:
-            return 0 if any(now < at + self.interval for at in self.grants) else 1
-        unconfirmed = sum(at > self.read_from - lag for at in self.grants)
-        return cap - self.count - unconfirmed
+            recent = (*self.grants, *self.starting.values())
+            return 0 if any(now < at + self.interval for at in recent) else 1
+        if self.asked_at is not None:
+            return 0
+        uncounted = sum(at > self.read_from - DEFAULT_LAG_SECONDS for at in self.grants)
+        uncounted += sum(at > self.read_from - lag for at in self.starting.values())
+        return cap - max(self.count + uncounted, local + self.others)
 
     def explain(self, scope: str, cap: str, now: float) -> Explanation:
         """Explain why nobody enters by the last reading; `cap` is the limit in words."""
@@ -92,24 +127,25 @@ class UsagePoll(RelativeTimes):
     def wakes(self) -> list[float | None]:
         """Return when a poll is due or times out, and when one more ticket may enter while the count is unknown."""
         due = self.next_ask_at if self.asked_at is None else self.asked_at + self.timeout
-        return [due] if self.count is not None or not self.grants else [due, self.grants[-1] + self.interval]
+        recent = (*self.grants, *self.starting.values())
+        return [due] if self.count is not None or not recent else [due, max(recent) + self.interval]
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
         self.grants = [at - seconds for at in self.grants]
+        self.starting = {name: at - seconds for name, at in self.starting.items()}
 
     def on_refused_start(self) -> None:
         """Learn from a refused start that the reading had left room for: the provider counts starts later."""
         if self.count is not None:
             self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
 
-    def _learn_start_lag(self, count: int | None, local: int, read_from: float) -> None:
-        """Learn how late starts are counted: a provider that counts fewer than are live here lacks the latest."""
-        missing = 0 if count is None else local - count
-        if 0 < missing <= len(self.grants):
-            age = read_from - self.grants[-missing]
-            if self.start_lag < age <= LONGEST_LAG_SECONDS:
-                self.start_lag = age
+    def _learn_others(self, difference: int, now: float) -> None:
+        """Learn how many places others use: the smallest difference to the provider's count in the last minute."""
+        if now >= self.others_since + OTHERS_SECONDS:
+            self.others, self.fewest_others, self.others_since = self.fewest_others, difference, now
+        self.fewest_others = min(self.fewest_others, difference)
+        self.others = min(self.others, self.fewest_others)
 
     def _learn_lag(self, count: int | None, local: int, now: float) -> None:
         """Learn how late releases are counted: the provider still counts more than are live here."""

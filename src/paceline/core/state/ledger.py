@@ -151,7 +151,7 @@ class Ledger:
                 self.schedule(scope)
             return
         if scope.usage is not None and takes_place:
-            scope.usage.on_grant(self.now)
+            scope.usage.on_grant(ticket.id, self.now)
         for event in scope.on_grant(ticket, self.now, takes_place=takes_place):
             self.emit(event.name, scope.name, **event.fields)
         self.schedule(scope)
@@ -204,10 +204,12 @@ class Ledger:
             scope.used += 1
             insort(scope.cooling, self.now + lag)
             self.schedule(scope)
-        if scope.usage is not None and scope.waiting:
-            scope.usage.on_release(self.now)
-            self.poll_usage(scope)
-            self.schedule(scope)
+        if scope.usage is not None:
+            scope.usage.on_ended(slot.ticket.id)
+            if scope.waiting:
+                scope.usage.on_release(self.now)
+                self.poll_usage(scope)
+                self.schedule(scope)
         hot.append(scope)
 
     # -- effects -------------------------------------------------------------------------------

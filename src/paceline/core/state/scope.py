@@ -210,7 +210,7 @@ class Scope:
         if not self.waiting:
             return None
         lag = max(usage.start_lag, self.cooldown or DEFAULT_LAG_SECONDS)  # how far the count may lag behind a start
-        return None if usage.room(self.cap, lag, now) > 0 else "usage_gate"
+        return None if usage.room(self.cap, self.live, lag, now) > 0 else "usage_gate"
 
     # -- gates -------------------------------------------------------------------------------
 
