@@ -127,6 +127,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
     ready = _runs_that_wait(ledger, hot) if ledger.watches.run_lanes else []
     aside: list[tuple[Lane, Scope]] = []
     behind: list[Scope] = []
+    refused_by: dict[Scope, None] = {}
     while (found := _foremost(ledger, hot, ready)) is not None:
         lane, via = found
         head = lane.head
@@ -137,7 +138,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
                 ready.remove(lane)
             continue
         if refusing.gates.in_order:
-            ledger.schedule(refusing)  # a gate may refuse because time passed, which nobody reported
+            refused_by[refusing] = None
             if refusing.gates.kept_lanes() - {lane_key(head.ticket)}:
                 behind.append(refusing)
         if via is None:
@@ -154,6 +155,8 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
             hot = [scope for scope in hot if scope is not via]
     for lane, scope in aside:
         ledger.watches.watch(lane, scope)
+    for scope in refused_by:
+        ledger.schedule(scope)  # a gate may refuse because time passed, which nobody reported
     if passed := [scope for scope in behind if not scope.gates.kept_lanes()]:
         admit_ready(ledger, passed)  # the lane in front of them now watches another scope
 

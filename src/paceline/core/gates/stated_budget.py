@@ -5,6 +5,7 @@ A bucket refills evenly, a period gives everything back at its end, a sum gives 
 """
 
 import math
+from itertools import takewhile
 
 import msgspec
 
@@ -101,11 +102,17 @@ class StatedBudget(msgspec.Struct):
         limit = self.limit
         if limit is None:
             return self.left
-        if self.kind.name == "sum":
-            back = sum(use.amount for use in self.uses if use.at + self.span <= now)
-        else:
-            back = max(0.0, now - self.seen_at) * self.refill
+        back = self._returned(now) if self.kind.name == "sum" else max(0.0, now - self.seen_at) * self.refill
         return min(limit, self.left + back)
+
+    def _returned(self, now: float) -> float:
+        """Return what has come back of the uses that are still kept. They are in the order of their times."""
+        span, back = self.span, 0.0
+        for use in self.uses:
+            if use.at + span > now:
+                break
+            back += use.amount
+        return back
 
     def ready_at(self, need: float, now: float) -> float | None:
         """Return when `need` is there, or when it is worth a look; None where that is now."""
@@ -123,11 +130,12 @@ class StatedBudget(msgspec.Struct):
         if refill := self.refill:
             return now + missing / refill
         if self.kind.name == "sum":
+            span = self.span
             for use in self.uses:
-                if use.at + self.span > now:
+                if use.at + span > now:
                     missing -= use.amount
                     if missing <= 0:
-                        return min(use.at + self.span, self.resets_at)
+                        return min(use.at + span, self.resets_at)
         return self.resets_at
 
     def take(self, amount: float, now: float) -> None:
@@ -153,11 +161,12 @@ class StatedBudget(msgspec.Struct):
 
     def started_since(self, at: float) -> float:
         """Return how much was started since then."""
-        return sum(use.amount for use in self.uses if use.at > at)
+        return sum(use.amount for use in takewhile(lambda use: use.at > at, reversed(self.uses)))
 
     def _forget_uses(self, now: float) -> None:
-        if self.uses and self.uses[0].at + self.span <= now:
-            self.uses = [use for use in self.uses if use.at + self.span > now]
+        span = self.span
+        if self.uses and self.uses[0].at + span <= now:
+            self.uses = [use for use in self.uses if use.at + span > now]
 
     def renew(self, now: float) -> bool:
         """Begin the next period once one has ended. Returns False for a budget that is to be forgotten."""
