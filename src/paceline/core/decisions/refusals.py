@@ -1,14 +1,16 @@
 """The lesson of a 429: how many at once, how fast, how far apart.
 
-A refusal that may be about concurrency is one start too many, a limit that fell in mid-run, or a count that lags.
+A refusal that names no cause is one of too many starts in a short time, one start too many, a limit that fell in
+mid-run, or a count that lags.
 """
 
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
 from paceline.core.gates.pause import Pause
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
-from paceline.core.gates.start_spacing import START_SPAN_SECONDS, StartSpacing
+from paceline.core.gates.start_spacing import StartSpacing
 from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.limits.start_bursts import BURST_SECONDS, LEAST_LEVEL
 from paceline.core.signals import Cause
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
@@ -34,13 +36,18 @@ def learn_from_incident(
     slot: LiveSlot | None,
     retry_after: float | None = None,
 ) -> None:
-    """Learn from a new incident by its cause; an unknown cause counts as concurrency."""
+    """Learn from a new incident by its cause; an unknown cause is a burst of starts, else it counts as concurrency."""
+    adaptive.bursts.learn(_young_sessions(ledger, scope, slot))
+    if cause is None and slot is not None and _ends_burst(ledger, scope, adaptive, slot.lane.parent or slot):
+        cause = "starts"
     if cause in ("requests", "tokens"):
         adaptive.incidents.was_step = True
         _learn_rate(ledger, scope, cause, retry_after)
     elif cause == "starts":
-        recent = sum(at > ledger.now - START_SPAN_SECONDS for at in _recent(ledger, scope, runs=False))
-        spacing = StartSpacing.from_starts(recent - 1, scope.gates.get(StartSpacing), ledger.now)
+        tried_at = ledger.now if slot is None else (slot.lane.parent or slot).granted_at
+        burst = adaptive.bursts.size(tried_at)
+        spacing = StartSpacing.from_starts(burst, scope.gates.get(StartSpacing), ledger.now)
+        spacing.next_at = max(ledger.now, adaptive.bursts.is_over_at(tried_at))
         scope.put_gate(spacing)
         ledger.emit("scope.paced", scope.name, interval=spacing.interval, cause=cause)
     else:
@@ -55,7 +62,7 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
         rate.on_refused(ledger.now)
     else:
         wanted_since = _wanted_since(ledger, scope)
-        runs = [at for at in _recent(ledger, scope, runs=True) if wanted_since is not None and at >= wanted_since]
+        runs = [at for at in _recent(ledger, scope) if wanted_since is not None and at >= wanted_since]
         if len(runs) < 2:
             return  # one start alone shows no rate, nor do any while nobody waits: the provider could do more
         seconds = max(1.0, ledger.now - min(runs))
@@ -74,14 +81,14 @@ def _wanted_since(ledger: Ledger, scope: Scope) -> float | None:
     return min((each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes), default=None)
 
 
-def _recent(ledger: Ledger, scope: Scope, *, runs: bool) -> list[float]:
-    """Return the times in the last minute at which runs, or tickets other than runs, entered the scope."""
+def _recent(ledger: Ledger, scope: Scope) -> list[float]:
+    """Return the times in the last minute at which runs entered the scope."""
     since = ledger.now - RATE_SPAN_SECONDS
     recent = []
     for at, scopes in reversed(ledger.recent):
         if at <= since:
             break
-        if scope in scopes and (runs is not any(other.name == SESSIONS for other in scopes)):
+        if scope in scopes and not any(other.name == SESSIONS for other in scopes):
             recent.append(at)
     return recent
 
@@ -114,6 +121,26 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     return adaptive.step_down(effective, scope.mode, ledger.now)
 
 
+def _ends_burst(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, session: LiveSlot) -> bool:
+    """Return whether a session was refused at its start as one too many in a short time, not as one too many at once.
+
+    Then it made a larger burst than any that went well, at a level that held before or is far below the limit.
+    """
+    is_start = not session.has_succeeded and ledger.now - session.admitted_at <= FRESH_SECONDS
+    if scope.mode != "adaptive" or not is_start or SESSIONS not in session.ticket.scopes:
+        return False
+    if not adaptive.bursts.is_exceeded_by(session.granted_at):
+        return False
+    held = adaptive.worked_at or LEAST_LEVEL * scope.cap
+    return scope.gates.get(StartSpacing) is not None or proven(ledger, scope, session) < held
+
+
+def _young_sessions(ledger: Ledger, scope: Scope, refused: LiveSlot | None) -> list[float]:
+    """Return when the live sessions that were accepted shortly before the refusal had started."""
+    sessions = [slot for slot in _accepted(ledger, scope, refused) if SESSIONS in slot.ticket.scopes]
+    return sorted(slot.granted_at for slot in sessions if slot.admitted_at > ledger.now - BURST_SECONDS)
+
+
 def is_mid_run(slot: LiveSlot) -> bool:
     """Return whether the provider had accepted the slot, or its session, before."""
     return slot.has_succeeded or (slot.lane.parent or slot).has_succeeded
@@ -128,12 +155,19 @@ def _fewest_proven(adaptive: AdaptiveLimit, live: int) -> int:
 
 def proven(ledger: Ledger, scope: Scope, refused: LiveSlot | None = None) -> int:
     """Count the places in the scope held by slots that the provider has accepted, without the refused one."""
-    old = ledger.now - PROVEN_SECONDS
     return sum(
-        max(1, other.runs.get(scope.name, 0)) if other.runs else 1
+        max(1, other.runs.get(scope.name, 0)) if other.runs else 1 for other in _accepted(ledger, scope, refused)
+    )
+
+
+def _accepted(ledger: Ledger, scope: Scope, refused: LiveSlot | None) -> list[LiveSlot]:
+    """Return the slots in the scope that the provider has accepted, without the refused one and without runs."""
+    old = ledger.now - PROVEN_SECONDS
+    return [
+        other
         for other in ledger.slots.values()
         if scope in other.lane.scopes
         and other is not refused
         and other.lane.parent is None
         and (other.has_succeeded or other.granted_at <= old)
-    )
+    ]

@@ -33,14 +33,17 @@ def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) ->
 
 
 def note_accepted(ledger: Ledger, slot: LiveSlot) -> None:
-    """Let the usage polls know of the first answer to a session: readings from now on count it.
+    """Count the first answer to a session: readings from now on include it, and its burst went well.
 
     Where no session runs, an answer is the end of a call.
     """
-    if not slot.has_succeeded and SESSIONS in slot.ticket.scopes:
-        for scope in slot.lane.scopes:
-            if scope.usage is not None:
-                scope.usage.on_accepted(slot.ticket.id, ledger.now)
+    if slot.has_succeeded or SESSIONS not in slot.ticket.scopes:
+        return
+    for scope in slot.lane.scopes:
+        if scope.usage is not None:
+            scope.usage.on_accepted(slot.ticket.id, ledger.now)
+        if scope.adaptive is not None:
+            scope.adaptive.bursts.on_accepted(slot.granted_at)
 
 
 def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None) -> list[Scope]:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.limits.start_bursts import BURST_SECONDS
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
-START_SPAN_SECONDS = 10.0
-"""The starts of so many seconds before a refusal count as one burst: providers average starts over about this."""
 SLOWER_AGAIN = 1.5
 """Each further refusal makes the interval longer by this factor: few steps find the right one."""
 SHORTEST_INTERVAL_SECONDS = 0.05
@@ -41,7 +40,7 @@ class StartSpacing(Gate):
     @classmethod
     def from_starts(cls, recent: int, before: "StartSpacing | None", now: float) -> "StartSpacing":
         """Space starts so that as many fit in the span as went well in it, and further apart each time."""
-        interval = START_SPAN_SECONDS / recent if recent > 1 else FIRST_INTERVAL_SECONDS
+        interval = BURST_SECONDS / recent if recent > 1 else FIRST_INTERVAL_SECONDS
         if before is not None:
             interval = max(interval, before.interval * SLOWER_AGAIN)
         since = now if before is None else before.since

@@ -20,6 +20,7 @@ import msgspec
 
 from paceline.core.limits.incident import Incidents
 from paceline.core.limits.release_lag import LONGEST_LAG_SECONDS, ReleaseLag, total_age
+from paceline.core.limits.start_bursts import StartBursts
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.settings import HeadroomMode
 
@@ -64,6 +65,7 @@ class AdaptiveLimit(RelativeTimes):
     retry_at: float | None = None
     lag: ReleaseLag = msgspec.field(default_factory=ReleaseLag)
     incidents: Incidents = msgspec.field(default_factory=Incidents)
+    bursts: StartBursts = msgspec.field(default_factory=StartBursts)
 
     # -- down ----------------------------------------------------------------------------------
 
@@ -211,3 +213,4 @@ class AdaptiveLimit(RelativeTimes):
         super().shift(seconds)
         self.lag.shift(seconds)
         self.incidents.shift(seconds)
+        self.bursts.shift(seconds)
