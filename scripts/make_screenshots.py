@@ -432,7 +432,8 @@ def main() -> None:
         page.screenshot(path=target / name, full_page=wanted.whole)
         print(f"wrote {name}, {(target / name).stat().st_size // 1024} kB", flush=True)
 
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium", "chromium-browser", "chromium-headless-shell")
+    path = next(filter(None, map(shutil.which, names)), None)
     with (
         sync_playwright() as playwright,
         playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]) as browser,

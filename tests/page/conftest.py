@@ -16,6 +16,8 @@ from tests.daemon import Daemon, RunDaemon
 from tests.daemon import run_daemon as run_daemon
 
 PATIENCE_MILLISECONDS = 15_000
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+"""The first draws no windows, and needs half the time of the others."""
 expect.set_options(timeout=PATIENCE_MILLISECONDS)  # generous, for a busy machine
 
 
@@ -23,7 +25,7 @@ expect.set_options(timeout=PATIENCE_MILLISECONDS)  # generous, for a busy machin
 async def browser() -> AsyncIterator[Browser]:
     """Start one browser for all tests of this worker."""
     async with async_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
+        path = next(filter(None, map(shutil.which, BROWSERS)), None)
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         await browser.close()
