@@ -16,7 +16,12 @@ from paceline.core.signals import BillingStop, PlatformLimit, QuotaClosed
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+COLOUR_RULES = ("color-contrast", "link-in-text-block")
+"""The rules of axe that look at colours. All others find the same in light and in dark."""
+SCHEMES: dict[Literal["light", "dark"], dict[str, object]] = {
+    "light": {"resultTypes": ["violations"]},
+    "dark": {"resultTypes": ["violations"], "runOnly": {"type": "rule", "values": COLOUR_RULES}},
+}
 WIDTHS = (390, 1280)
 ACCOUNTS = """
 [accounts.max-1]
@@ -47,13 +52,13 @@ accounts = ["dead"]
 
 
 async def violations(page: Page, part: str | None = None) -> str:
-    """Return what axe reports at both widths, light and dark; of a part of the page if it is named."""
+    """Return what axe reports at both widths, and of the colours also in dark; of a part of the page if it is named."""
     found: list[str] = []
     for width in WIDTHS:
         await page.set_viewport_size({"width": width, "height": 900})
-        for scheme in SCHEMES:
+        for scheme, options in SCHEMES.items():
             await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            results = await Axe().run(page, part)
+            results = await Axe().run(page, part, options)
             for each in results.response["violations"]:
                 nodes = [f"{node['html'][:200]} {node['failureSummary']}" for node in each["nodes"]]
                 found.append(f"{width} {scheme} {each['id']}: {each['help']}\n" + "\n".join(nodes))
