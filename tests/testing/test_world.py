@@ -14,8 +14,8 @@ from paceline.testing.world import Figures
 from paceline.testing.world.checked_governor import BrokenPromise, CheckedGovernor
 
 SEEDS_PER_CHUNK = 20
-SUITE_SEEDS = 400
-ENGINE_SEEDS = 80
+SUITE_SEEDS = 200
+ENGINE_SEEDS = 40
 ENGINE_SEEDS_PER_CHUNK = 20
 SOAK_SEEDS_PER_CHUNK = 500
 
