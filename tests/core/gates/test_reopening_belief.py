@@ -194,7 +194,7 @@ def test_after_a_wrong_reset_the_next_ones_are_probed_during_their_last_hour_unt
         canary, begins = account.look_until(opens_at), account.looks[-1]
         account.governor.report(ACCOUNT, Succeeded(ticket=canary), now=begins)
         early.append([round((reset - at) / 60) for at in account.looks[seen:]])
-    assert early == [[75], [90, 60, 45, 30, 15, 0], [75, 0]]
+    assert early == [[75], [90, 60, 45, 30, 15, 0], [75, 30, 0]]
 
 
 def test_a_reset_that_is_always_minutes_ahead_does_not_draw_a_look_each_time() -> None:

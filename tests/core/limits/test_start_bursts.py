@@ -79,9 +79,21 @@ def test_a_start_refused_again_although_spaced_is_one_too_many_at_once() -> None
     fleet = Fleet()
     fleet.accept(4, 0.0)
     fleet.refuse(0.0)
-    fleet.governor.advance(now=20.0)
-    fleet.refuse(20.0)
+    fleet.governor.advance(now=40.0)
+    fleet.refuse(40.0)
     assert fleet.learnt() == (4, 2.5)
+
+
+def test_a_start_refused_right_after_a_short_retry_after_is_the_rest_of_a_penalty() -> None:
+    """Far below a limit that never failed, it leaves the limit as it is. The pause is the usual one."""
+    fleet = Fleet()
+    fleet.accept(4, 0.0)
+    fleet.refuse(0.0)
+    fleet.governor.advance(now=12.0)
+    fleet.refuse(12.0)
+    status = fleet.governor.status(SCOPE, now=12.0)
+    assert status is not None
+    assert (fleet.learnt(), status.paused_until) == ((LIMIT, 2.5), 42.0)
 
 
 def test_a_burst_refused_at_a_level_that_held_is_not_blamed_on_the_lag() -> None:

@@ -5,7 +5,7 @@ Each function returns the scopes in which a waiter may now be able to enter.
 
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
-from paceline.core.decisions.refusals import is_mid_run, learn_from_incident
+from paceline.core.decisions.refusals import is_within_limit, learn_from_incident
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.header_budget import HeaderBudget
@@ -104,7 +104,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
         if scope.live <= 1:  # no lower limit helps: the provider must be left alone
             wait = _pause_of(scope).lone_wait(wait)
         elif _is_of_session(slot) and incidents.waited_too_little(usual, ledger.now):
-            wait, is_penalty = max(wait, usual), is_mid_run(slot)
+            wait, is_penalty = max(wait, usual), is_within_limit(ledger, scope, adaptive, slot)
         incidents.unanswered = wait
     pause = _pause(ledger, scope, ledger.now + wait, signal.cause or "rate_limited")
     if is_new:

@@ -108,7 +108,7 @@ def _lower(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot
     """Apply the refusal to the limit. Returns the new limit; None where it stays as it is."""
     if scope.mode != "adaptive" or slot is None:
         return adaptive.step_down(effective, scope.mode, ledger.now)
-    if is_mid_run(slot):
+    if _is_mid_run(slot):
         adaptive.contradicts_reading = scope.platform is not None and scope.live <= scope.platform.limit
         return adaptive.shed(effective, scope.live, ledger.now)
     session = slot.lane.parent or slot
@@ -131,8 +131,18 @@ def _ends_burst(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, session: 
         return False
     if not adaptive.bursts.is_exceeded_by(session.granted_at):
         return False
-    held = adaptive.worked_at or LEAST_LEVEL * scope.cap
-    return scope.gates.get(StartSpacing) is not None or proven(ledger, scope, session) < held
+    return scope.gates.get(StartSpacing) is not None or _is_below_held(ledger, scope, adaptive, session)
+
+
+def is_within_limit(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot) -> bool:
+    """Return whether a refusal may be the rest of a penalty: in mid-run, or far below a limit that never failed."""
+    is_new = adaptive.worked_at is None
+    return _is_mid_run(slot) or (is_new and _is_below_held(ledger, scope, adaptive, slot.lane.parent or slot))
+
+
+def _is_below_held(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, session: LiveSlot) -> bool:
+    """Return whether fewer than held before, or than a small share of the limit, went well beside a refused session."""
+    return proven(ledger, scope, session) < (adaptive.worked_at or LEAST_LEVEL * scope.cap)
 
 
 def _young_sessions(ledger: Ledger, scope: Scope, refused: LiveSlot | None) -> list[float]:
@@ -141,7 +151,7 @@ def _young_sessions(ledger: Ledger, scope: Scope, refused: LiveSlot | None) -> l
     return sorted(slot.granted_at for slot in sessions if slot.admitted_at > ledger.now - BURST_SECONDS)
 
 
-def is_mid_run(slot: LiveSlot) -> bool:
+def _is_mid_run(slot: LiveSlot) -> bool:
     """Return whether the provider had accepted the slot, or its session, before."""
     return slot.has_succeeded or (slot.lane.parent or slot).has_succeeded
 

@@ -12,7 +12,7 @@ import msgspec
 DOUBTFUL_PROBE_SECONDS = 300.0
 """The first waits where no plausible reset is known: a look costs a refusal, five minutes of a fleet dozens of runs."""
 EVEN_LOOKS = 4
-"""So many of these waits are the same: after them the window has been closed for four of them."""
+"""So many waits are the same, here and before a believed reset: then the window has been closed for four of them."""
 LONGER_BY = 1.15
 """Each wait after that is longer by this factor, so that it is about a seventh of the time since the closing: no more
 is lost, and five hours cost twenty looks."""
@@ -40,9 +40,7 @@ MOST_SURPRISES = 3
 LONG_PAST_SECONDS = 1800.0
 """A reset that lies so far in the past when it is stated is treated as unknown."""
 MOST_WAITS = 64
-"""Where the growth of doubtful waits stops: they have reached the longest long before, and the power stays small."""
-MOST_DOUBLINGS = 12
-"""Where the doubling of early looks stops: 4096 times 45 min is beyond any window."""
+"""Where the growth of waits stops: they have reached the longest long before, and the power stays small."""
 RESET_WOBBLE_SECONDS = 300.0
 """Resets that are stated in seconds from now differ a little from one statement to the next."""
 MOST_STATED = 4
@@ -160,12 +158,9 @@ class Reopening(msgspec.Struct):
         if self.missed_at is not None:
             look_at = self._look_after_miss(ahead, now)
         elif ahead is None or early_seconds is None:
-            look_at = min(ahead or math.inf, now + _doubtful_wait(tried))
+            look_at = min(ahead or math.inf, now + _growing_wait(DOUBTFUL_PROBE_SECONDS, tried))
         else:
-            early = min(
-                early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)), max(early_seconds, LONGEST_LOOK_SECONDS)
-            )
-            look_at = min(ahead, now + early)
+            look_at = min(ahead, now + _growing_wait(early_seconds, tried))
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now:
@@ -194,10 +189,10 @@ class Reopening(msgspec.Struct):
         return f"{late}; it now states a reset in {_span(self.moved_to - now)}, although nothing was used in between"
 
 
-def _doubtful_wait(tried: int) -> float:
-    """Return the wait after so many refused canaries where no plausible reset is known."""
+def _growing_wait(first: float, tried: int) -> float:
+    """Return the wait after so many refused canaries: the first a few times, then about a seventh of all so far."""
     growth = LONGER_BY ** max(0, min(tried, MOST_WAITS) - EVEN_LOOKS)
-    return float(min(DOUBTFUL_PROBE_SECONDS * growth, LONGEST_LOOK_SECONDS))
+    return float(min(first * growth, max(first, LONGEST_LOOK_SECONDS)))
 
 
 def _span(seconds: float) -> str:
