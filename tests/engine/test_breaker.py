@@ -26,7 +26,7 @@ def name_of(launch: Launch) -> str:
 
 @pytest.mark.parametrize("pool", [1, 4])
 async def test_a_campaign_whose_first_units_fail_alike_pauses_and_spends_no_second_attempt(pool: int) -> None:
-    async with EngineHarness(fails, pool=pool, heartbeat=1.0) as harness:
+    async with EngineHarness(fails, pool=pool, heartbeat=5.0) as harness:
         harness.add("night", 300)
         await harness.run(2 * HOUR)
 
@@ -43,7 +43,7 @@ async def test_a_failed_unit_waits_no_longer_once_another_has_ended_well() -> No
         is_bad = name_of(launch) == "u0"
         return Run(stderr="boom\n", exit_code=3, seconds=1.0) if is_bad else Run(seconds=20.0)
 
-    async with EngineHarness(script, pool=1, heartbeat=1.0) as harness:
+    async with EngineHarness(script, pool=1, heartbeat=5.0) as harness:
         harness.add("night", 3)
         await harness.run(300.0)
 
@@ -55,7 +55,7 @@ async def test_a_failed_unit_waits_no_longer_once_another_has_ended_well() -> No
 
 
 async def test_a_resumed_campaign_gets_a_new_count_and_goes_on_once_the_cause_is_gone() -> None:
-    async with EngineHarness(fails, pool=2, heartbeat=1.0) as harness:
+    async with EngineHarness(fails, pool=2, heartbeat=5.0) as harness:
         harness.add("night", 10)
         await harness.run(HOUR)
         harness.executor.script = lambda _: Run()
@@ -69,7 +69,7 @@ async def test_a_resumed_campaign_gets_a_new_count_and_goes_on_once_the_cause_is
 
 
 async def test_a_small_campaign_pauses_when_all_its_units_have_failed_alike() -> None:
-    async with EngineHarness(fails, pool=4, heartbeat=1.0) as harness:
+    async with EngineHarness(fails, pool=4, heartbeat=5.0) as harness:
         harness.add("three", 3)
         harness.add("two", 2)
         await harness.run(HOUR)
@@ -89,7 +89,7 @@ async def test_failures_that_differ_or_follow_a_success_pause_nothing() -> None:
             return Run(stderr=f"trouble {chr(97 + number % 2)}\n", exit_code=1)
         return Run(exit_code=1 if number else 0)
 
-    async with EngineHarness(script, pool=1, heartbeat=1.0) as harness:
+    async with EngineHarness(script, pool=1, heartbeat=5.0) as harness:
         harness.add("mixed", 8)
         harness.add("proven", 8)
         await harness.run(2 * HOUR)
@@ -102,7 +102,7 @@ async def test_failures_that_differ_or_follow_a_success_pause_nothing() -> None:
 
 
 async def test_a_foreground_run_ends_when_its_campaign_has_paused_itself() -> None:
-    harness = EngineHarness(fails, pool=2, heartbeat=1.0)
+    harness = EngineHarness(fails, pool=2, heartbeat=5.0)
     harness.add("night", 30)
 
     running = asyncio.create_task(harness.engine.run(until_idle=True))
@@ -117,7 +117,7 @@ async def test_a_campaign_that_pauses_itself_leaves_the_others_alone() -> None:
     def script(launch: Launch) -> Run:
         return fails(launch) if launch.env["PACELINE_UNIT"].startswith("bad/") else Run()
 
-    async with EngineHarness(script, pool=2, heartbeat=1.0) as harness:
+    async with EngineHarness(script, pool=2, heartbeat=5.0) as harness:
         harness.add("bad", 20)
         harness.add("good", 20)
         await harness.run(HOUR)

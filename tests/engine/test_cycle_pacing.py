@@ -16,7 +16,7 @@ async def live(
     account: MeteredAccount, *, strategy: str, reserve: float = 0.0, restarts: bool = False
 ) -> EngineHarness:
     """Four periods of a campaign that could use each up within an hour and a half."""
-    async with metered_house(account, pool=6, reserves={MAX_1: reserve} if reserve else {}) as harness:
+    async with metered_house(account, pool=6, heartbeat=60.0, reserves={MAX_1: reserve} if reserve else {}) as harness:
         harness.add_claude("night", 600, strategy=strategy)
         for _ in range(PERIODS):
             await harness.run(LENGTH - HOUR)

@@ -93,7 +93,7 @@ class Provider:
         self.holds, self.used = holds, 0
         self.left = dict(turns)
         self.ended_in_turn: list[str] = []
-        self.harness = EngineHarness(self.begin, pool=pool, heartbeat=1.0)
+        self.harness = EngineHarness(self.begin, pool=pool, heartbeat=5.0)
         self.told: float | None = None
 
     def begin(self, launch: Launch) -> Run:
