@@ -15,9 +15,14 @@ from paceline.settings import HostSettings
 from paceline.testing.launcher_contract import LauncherContract, LaunchSite, is_running, until
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[SshServer]:
-    yield from serve_ssh(tmp_path / "ssh")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    """Yield one server for all tests, and beside its keys one that it does not know."""
+    for server in serve_ssh(tmp_path_factory.mktemp("server") / "ssh"):
+        make_strange = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{server.folder}/strange_key"]
+        subprocess.run(make_strange, check=True)
+        (server.folder / "no_hosts").touch()
+        yield server
 
 
 def host(server: SshServer, tmp_path: Path, **fields: object) -> HostSettings:
@@ -29,10 +34,6 @@ class TestSshLauncher(LauncherContract):
     @pytest.fixture
     def site(self, server: SshServer, tmp_path: Path) -> Iterator[LaunchSite]:
         box = host(server, tmp_path)
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{server.folder}/strange_key"], check=True
-        )
-        (server.folder / "no_hosts").touch()
         strange, unknown = server.options_with(key="strange_key"), server.options_with(known_hosts="no_hosts")
         site = LaunchSite(
             launcher=lambda: SshLauncher(box, server.options),
