@@ -16,6 +16,11 @@ _PROSE_TYPES = re.compile(
     r"|(?:assistant|user|tool|session|turn|thread|model|step|system|hook|agent|permission)[._/][\w.]*|step\w*|turn|init|system|summary|delta|file|patch",
     re.I,
 )
+# Types that say of themselves that a call of the model failed, in any CLI. A failed tool does not count.
+_FAILED_TYPES = re.compile(
+    r"(?:turn|session|response|run|request|api|llm|model|agent|chat|completion|stream)[._/-]?(?:error|failed|failure)",
+    re.I,
+)
 _PROSE_HEAD = re.compile(
     r'\s{0,40}\{\s{0,8}"type"\s?:\s?"(?P<type>[\w.\-]{1,40})"|\s{0,40}"(?P<key>new_string|old_string|content|text|result|command|aggregated_output|stdout|input|description|thinking)"\s?:'
 )
@@ -28,7 +33,7 @@ def is_cut_prose(text: str, providers: ProviderSet) -> bool:
         return False
     if head["key"]:
         return True
-    return head["type"] not in providers.error_events and bool(_PROSE_TYPES.fullmatch(head["type"]))
+    return not _is_error(head["type"], providers) and bool(_PROSE_TYPES.fullmatch(head["type"]))
 
 
 def is_event(document: Event, providers: ProviderSet) -> bool:
@@ -36,7 +41,7 @@ def is_event(document: Event, providers: ProviderSet) -> bool:
     kind = document.get("type")
     if not isinstance(kind, str):
         return False
-    return providers.has_reader(kind) or kind in providers.error_events or bool(_PROSE_TYPES.fullmatch(kind))
+    return providers.has_reader(kind) or _is_error(kind, providers) or bool(_PROSE_TYPES.fullmatch(kind))
 
 
 def read_error_event(event: Event, providers: ProviderSet) -> EventReading | None:
@@ -46,8 +51,12 @@ def read_error_event(event: Event, providers: ProviderSet) -> EventReading | Non
         return error_reading(event) if "error" in event else None
     if providers.has_reader(kind):
         return providers.read_event(kind, event)
-    if kind in providers.error_events:
+    if _is_error(kind, providers):
         return error_reading(event)
     if _PROSE_TYPES.fullmatch(kind):
         return None
     return error_reading(event) if event.get("error") else None
+
+
+def _is_error(kind: str, providers: ProviderSet) -> bool:
+    return kind in providers.error_events or bool(_FAILED_TYPES.fullmatch(kind))

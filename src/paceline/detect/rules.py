@@ -122,7 +122,7 @@ _RIGHT = (
 _PROSE = (
     r"when|if|once|after|until|unless|whether|how|why|because|so|i|i'm|i'll|i've|we|we'll|let|let's|add|added|adds|fix|fixed|fixes"
     r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
-    r"|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases|means?|indicates?|suggests?"
+    r"|improves?|reverts?|shows?|reported|supports?|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases|means?|indicates?|suggests?"
 )
 _OPENING = re.compile(r"(?:[45]\d\d|error)\b", re.I)  # before the words themselves, but part of the match
 _LEAD = re.compile(r"<(\d{1,2})>")

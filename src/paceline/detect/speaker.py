@@ -9,7 +9,7 @@ from paceline.detect.parsing.text import SOFT
 
 # Meters: something is counted, nothing was hit.
 _METER = re.compile(
-    r"\d\s?%\s?(?:left|used|remaining|of\b|\(resets)|(?:usage|limit|session|weekly|monthly|details|wk|5h|7d|ctx):\s{0,20}(?:\[[^\]]{0,80}\]\s?)?\d{1,3}(?:\.\d)?\s?%"
+    r"\d\s?%\s?(?:left|remaining|of\b|\(resets)|(?<!\b10)\d\s?%\s?used|(?:usage|limit|session|weekly|monthly|details|wk|5h|7d|ctx):\s{0,20}(?:\[[^\]]{0,80}\]\s?)?\d{1,3}(?:\.\d)?\s?%"
     r"|\$[\d.]+(?:/\$[\d.]+)?\sremaining",
     re.I,
 )
@@ -20,17 +20,18 @@ _BEGINS_AS_CODE = re.compile(
     r"""(?![45]\d\d:\s\w)(?:\d{1,6}(?:\s?[|+]|\s-)|\d{2,6}\s?:)\s|\d{1,6}→|@@\s|diff\s--git|\#!|//|/\*|\*\s@|```|\#{1,6}\s
     |(?:const|let|var|import|from\s\S{1,80}\simport|export|async|pub|impl|elif|return|self\.|await)\b.{0,200}[=;({]
     |\(.{0,300}\),$|(?:rem|;)\s|-?[a-z]\s["']|\}\s?(?:else|catch)|[\w.]{2,60}\($
-    |[a-z_]\w{1,60}:\s(?-i:type|list|dict|tuple|set|str|int|float|bool|None|[A-Z]\w{2,40})(?:\[|\s\||,?$)
+    |(?!(?-i:\w{0,60}(?:Error|ERROR|Exception)):\s\w{0,40}(?:limit|quota|rate|request|throttl|overload|usage|credit))[a-z_]\w{1,60}:\s(?-i:type|list|dict|tuple|set|str|int|float|bool|None|[A-Z]\w{2,40})(?:\[|\s\||,?$)
     |(?!rpc\serror)[A-Za-z_][\w.\[\],\ :|]{0,60}\ =\ \S
     |(?:if|for|while|with|elif|except|try|else|case)\b.{0,200}:$
     |\s?(?:litellm\.(?:exceptions|llms)\.[\w.]{1,60},)
-    |\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml)(?::\d|-\d{1,6}-)
+    |\S{1,200}\.(?:py|ts|tsx|js|mjs|go|rs|java|rb|md|txt|json|yml|yaml|toml|log|cs|cpp|cc|c|h|vue|sql|sh|html|css|xml|cfg|ini|csv|conf|lock)(?::\d|-\d{1,6}-|\(\d{1,6},\d)
+    |\#\d{1,7}\s
     |[-dlcbps]?(?:[r-][w-][xsStT-]){3}[.+@]?\s
     |(?:[\w-]{1,60}\.(?:py|ts|tsx|js|go|rs|java|rb|md|txt|json|yml|yaml|toml|sh|css|html)(?:\s{1,4}|$)){1,20}$
     |\s{0,20}(?:title|name|label|description|summary|heading|placeholder|subject|tooltip):\s
     |\s{0,20}<(?!/?(?:html|head|title|body|center|h1|hr|error|message|code)\b)/?[a-z][\w:.-]{0,40}(?:\s[^>]{0,200})?/?>
     |[^|]{1,200}\s\|\s[^|]{1,200}\s\|(?:\s|$)|(?!error)[^*]{1,80}\*\*(?::|\s|$)
-    |(?:q|a|tip|note|example|faq|symptoms?|solution|summary|question|answer|step\s\d{1,2}):\s
+    |(?:q|a|re|fwd?|pr|issue|see\salso|tip|note|example|faq|symptoms?|solution|summary|question|answer|step\s\d{1,2}):\s
     |(?:error|status|exit|return)\scodes\b
     |(?=[0-9a-f]{0,39}\d)(?=[0-9a-f]{0,39}[a-f])[0-9a-f]{7,40}\s\S
     |(?:feat|fix|docs|chore|refactor|tests?|perf|ci|build|style|revert)(?:\([^)]{1,40}\))?!?:\s
@@ -46,25 +47,28 @@ _CODE = re.compile(
     |(?-i:\b[a-z_]\w{1,40}\.[a-z_]\w{1,40}\([A-Za-z_"'({\[]|\b[a-z_]\w{1,60}\((?:\{|[a-z_]\w{0,40}\.[a-z]))
     |=>|==|!=|&&|\|\||:=\s|;\s?$|\)\s?\{$
     |\#\d{1,7}:\s|\b(?:pr|issue|pull\srequest|clos(?:e|es|ed)|fix(?:es|ed)?|resolves|see)\s?\#\d|\(\#\d{2,6}\)
-    |\s(?:->|→)\s?(?:http\s)?[45]\d\d\b|\bas\sexpected\b
+    |\s(?:->|→)\s?(?:http\s)?[45]\d\d\b|\bas\sexpected\b|\s›\s
+    |\b(?:Key|Name|Import|Attribute|Reference|Syntax|ModuleNotFound|Assertion|Index)Error:
+    |\bunused\s(?:import|variable)|\bfailed\s(?:to\scompile|test:)|\benum\s\w{1,60}\s?\{
     |"(?:new_string|old_string|file_text|command|aggregated_output)"\s?:""",
     re.X | re.I,
 )
 _TEST_LOG = re.compile(
     r"^(?:(?:[Ee]xpected|[Rr]eceived|[Aa]ctual|[Gg]ot|[Ww]ant)(?: \w{1,12}){0,2}:(?! [45]\d\d)|"
-    r"npm (?:ERR!|error|warn|notice)\s|"
+    r"npm (?:ERR!|error|warn|notice)\s|E\s+\S|"
     r"(?:FAIL|PASS|ok|not ok|RUN|SKIPPED|PASSED|FAILED|E\s|AssertionError|stderr |stdout |Traceback"
     r"|npm (?:ERR|error|warn)"
-    r"|pip|curl|wget|gh|git|fatal|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.))",
+    r"|pip|curl|wget|gh|git|fatal|[EW]|go|grep|rg|sed|awk|find|tar|bash|zsh|yt-dlp|docker|kubectl|aws|gcloud|terraform|brew|cargo|yarn|pnpm|make|ssh|rsync|fetch|gradle|mvn|webpack|vite|redis|psql|mysql)\b(?:[:|!>]|\s[|(]|\s\S{1,80}\.(?:test|spec)\.))",
 )
 _TEST_NAME = re.compile(
     r"^(?:not )?ok \d{1,6}\b|^test \S{1,200} \.\.\. |\b\S{1,80}\.(?:test|spec)\.\w{1,4}\b|\btest_\w{3,80}\b"
     r"|\b\d{1,7} (?:passed|failed|skipped)\b(?=[,;)]|\s?$|\s(?:in|\d))"
 )
-_TO_DO = re.compile(r"\s{0,20}(?:(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
+_TO_DO = re.compile(r"\s{0,20}(?:\+{1,3}\s|(?:[-*+•]\s)?\[ \]\s|[-*+•]\s\[[xX]\]\s|(?:TODO|FIXME)\b)")
 # A list of terms, each with what it means or what to do: "- Rate limited: back off".
 _TERM = re.compile(r"(?:[-+]|\d{1,2}[.)])\s([^:\n]{1,60}):\s\S")
 _ANOTHER_HOST = re.compile(
+    r"(?i:\bgithub(?:\sapi)?:\s|\btoomanyrequests:|urn:ietf:params:acme|\bout of memory\b)|\bOOM\b|"
     r"\(HY\d{3}\)|SQLSTATE|registry\.npmjs|pypi\.org|crates\.io|rubygems\.org|docker\.io|docker\.com|api\.github\.com|ghcr\.io"
     r"|while getting https?:|docs\.github\.com/rest|when calling the (?!Invoke|Converse)\w{1,60} operation"
     r"|\b(?:GET|POST|PUT|PATCH|DELETE|HEAD)\s{1,6}[\"']?/"  # an access log
@@ -75,7 +79,8 @@ _NAMES = """
     twilio sendgrid mailgun slack discord telegram tweepy praw reddit stripe paypal shopify jira confluence notion
     gitlab bitbucket sentry datadog algolia mapbox geocoding firebase supabase firecrawl serpapi tavily dynamodb
     elasticsearch mongo etcd kubernetes kafka selenium coinbase binance rest_framework django duckduckgo sqlalchemy
-    psycopg asyncpg pymysql hikari yfinance graphql lambda"""
+    psycopg asyncpg pymysql hikari yfinance graphql lambda twitter youtube spotify dockerhub pypi openweathermap
+    wikipedia coingecko firestore bigquery netlify heroku homebrew"""
 _SERVICES = tuple(_NAMES.split())
 _SERVICE = rf"\b(?:{'|'.join(_SERVICES)})"
 # At the head of the line, before a colon, or as the one who refused: an advice to ask on Discord is the provider's.
@@ -95,7 +100,10 @@ _ERROR_KEY = re.compile(
     r"""["'](?:err|errors?|exception|status|status_?code|status_msg|code|type|detail|fault|error_?\w{3,8})["']\s?:""",
     re.I,
 )
-_LOGFMT_RECORD = re.compile(r"\blevel=\w{4,8}\s.{0,200}?\bmsg=(?!.{0,400}\berr(?:or)?=)", re.I)
+_LOGFMT_RECORD = re.compile(
+    r"^[\s\[]{0,4}(?:[^\s\"{]{1,40}\s{1,4}){0,4}\[?(?-i:INFO|DEBUG|TRACE)\b(?!.{0,400}(?:\b(?:429|5\d\d)\b|retry))|\blevel=\w{4,8}\s.{0,200}?\bmsg=(?!.{0,400}\berr(?:or)?=)",
+    re.I,
+)
 _SETTING = re.compile(r"""["']?[\w.-]{1,80}["']?\s?[:=]\s?(?:true|false|null|none|nil)\s?[,;]?$""", re.I)
 _DOCUMENT = re.compile(r"""(?:\{\s?["']|\[\s?[{"']).{0,4000}[\]}],?$""")
 _CUT_EVENT = re.compile(r'\{\s{0,8}"type"\s?:')  # those of the agent's own words were left out before

@@ -25,7 +25,7 @@ LEAST_RIGHT = {
     "collected, held back": 148,
 }
 # Of the messages of providers that were left out one by one.
-LEAST_LEFT_OUT = 0.92
+LEAST_LEFT_OUT = 0.94
 # Of the lines in `everyday.jsonl`, by list: false alarms today. Lower the bars with every improvement.
 MOST_ALARMS = {
     "reported": 0,
@@ -37,7 +37,7 @@ MOST_ALARMS = {
     "second, held back": 11,
     "last": 1,
     "collected, tuned on": 1,
-    "collected, held back": 9,
+    "collected, held back": 8,
 }
 
 
@@ -133,6 +133,13 @@ def test_everyday_lines_of_other_programs_raise_no_more_alarms(name: str) -> Non
         ("Weekly cap is gone. Try again at 4:10 PM.", "quota_window"),
         ("No instances available, please try again later", "overloaded"),
         ("Weekly limit reached (102%)", "quota_window"),
+        ("Daily limit reached (50/50)", "quota_window"),
+        ("It looks like you've hit your weekly limit", "quota_window"),
+        ("You are over your daily limit", "quota_window"),
+        ("Your daily quota is 100% used", "quota_window"),
+        ("Requests per minute exceeded", "rate_limit"),
+        ("You have 0 requests remaining today", "quota_window"),
+        ("Your prepaid credits are depleted", "billing"),
         ("You've used 15 of 15 daily tasks. More tasks in 3h 20m.", "quota_window"),
         ("You've used up your premium requests for this month.", "quota_window"),
         ("Your weekly quota is at 100%.", "quota_window"),
@@ -157,6 +164,21 @@ def test_a_limit_of_the_account_is_read_beside_the_words_of_other_owners(text: s
     [
         ("API Error: QuotaLimit", "quota_window"),
         ("Request failed with code QuotaLimit", "quota_window"),
+        ("Error: QuotaLimit", "quota_window"),
+        ("Error: TOO_MANY_REQUESTS", "rate_limit"),
+        ("Request failed (daily-limit-reached)", "quota_window"),
+        ("API call failed code=USAGE_LIMIT_EXCEEDED id=3", "quota_window"),
+        ("rpc error: code = Unknown desc = ConcurrencyLimitReached", "platform_limit"),
+        ("Error: quota reached", "quota_window"),
+        ("KeyError: 'quota_exceeded'", "none"),
+        ("errors.quota_exceeded=Your quota is exceeded", "none"),
+        ("Error: LimitExceeded", "none"),
+        ("Error: INSUFFICIENT_FUNDS", "none"),
+        ("#12 Rate limit exceeded", "none"),
+        ("+ Rate limit exceeded", "none"),
+        ("app.log:88:Rate limit exceeded", "none"),
+        ("GitHub API: rate limit exceeded", "none"),
+        ("2026-09-01 12:00:00 INFO api.limits - Rate limit exceeded: 0 times", "none"),
         ("Error: 您的账户已欠费", "billing"),
         ("Your balance is $0.00", "billing"),
         ("fix: retry when the rate limit is reached", "none"),
@@ -220,6 +242,11 @@ def test_a_statement_is_composed_of_words_in_any_company(text: str, kind: str) -
         "42 of 500 requests used today",
         "If you exceed it the API answers with 429 Too Many Requests",
         "upload rate_limit_exceeded now and see the listing",
+        "No messages left in queue",
+        "0 requests remaining",
+        "Retry on rate limit exceeded",
+        "The API returns it (rate limit exceeded) to the caller",
+        'It prints "429 Too Many Requests" and exits',
     ],
 )
 def test_what_is_supposed_denied_quoted_or_a_size_states_nothing(text: str) -> None:

@@ -48,6 +48,7 @@ _TOKEN = re.compile(
 )
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\WA-Z\d_]+")
 _CAMEL = re.compile(r"[^\W\d_]*[a-z][A-Z][a-z]")
+_QUOTES = "\"'`"
 _BEFORE_QUOTE = ":=({[,"
 # The body of an answer follows its status: `403 Forbidden "Your team has used all of its credits"`.
 _AFTER_STATUS = re.compile(r"\b[45]\d\d(?:\s[A-Z][a-z]{1,20}){0,4}$")
@@ -62,7 +63,10 @@ _FIRST_WITHOUT_SPACES = "\u3040"
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """The concepts of a text as letters, and for each where it begins and ends. `joined`: within an identifier."""
+    """The concepts of a text as letters, and for each where it begins and ends.
+
+    `joined`: "1" within an identifier, "-" within words that hyphens join, else "0".
+    """
 
     letters: str
     starts: list[int]
@@ -106,7 +110,8 @@ class Encoder:
                 continue
             if kind == "line":
                 building.line_ends.append(len(building.letters))
-            building.add(_letter_of(kind, token, text, before), token.start(), token.end())
+            is_quoted = building.letters[-1] == CLOSED and text[token.start() - 1] in _QUOTES
+            building.add(_letter_of(kind, token, text, before, is_quoted=is_quoted), token.start(), token.end())
             before = ""
         return building.done()
 
@@ -117,14 +122,16 @@ class Encoder:
         if not raw.isascii() and any(letter >= _FIRST_WITHOUT_SPACES for letter in word):
             return self._add_without_spaces(building, word, start)
         if not raw.islower():
-            if word in _LEVELS:
+            if word in _LEVELS and not building.is_joined_to(start):
                 building.add(LEVEL, start, token.end())
                 return ""
             if _CAMEL.match(word):
                 return self._add_humps(building, word, start, before)
             word = word.lower()
-        is_joined = raw[-1] == "_" or building.is_joined_to(start)
-        return self._add_one(building, word, start, before, is_joined=is_joined)
+        joined = "1" if raw[-1] == "_" or building.is_joined_to(start) else "0"
+        if joined == "0" and (raw[-1] == "-" or building.is_joined_to(start, "-")):
+            joined = "-"
+        return self._add_one(building, word, start, before, joined)
 
     def _add_without_spaces(self, building: "_Building", word: str, start: int) -> str:
         """Add the known words of a script without spaces, and what stands before them: it says whose limit it is.
@@ -143,10 +150,10 @@ class Encoder:
     def _add_humps(self, building: "_Building", word: str, start: int, before: str) -> str:
         """Add the words of an identifier like `TooManyRequests`."""
         for hump in _HUMP.finditer(word):
-            before = self._add_one(building, hump[0].lower(), start + hump.start(), before, is_joined=True)
+            before = self._add_one(building, hump[0].lower(), start + hump.start(), before, "1")
         return before
 
-    def _add_one(self, building: "_Building", word: str, start: int, before: str, *, is_joined: bool) -> str:
+    def _add_one(self, building: "_Building", word: str, start: int, before: str, joined: str) -> str:
         end = start + len(word)
         if before and word in self._seconds and (concept := self._pairs.get((before, word))):
             building.replace(concept, end)
@@ -156,7 +163,7 @@ class Encoder:
             letter = OTHER
         if letter == Concept.HOUR:
             letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
-        building.add(letter, start, end, "1" if is_joined else "0")
+        building.add(letter, start, end, joined)
         return word
 
 
@@ -183,9 +190,9 @@ class _Building:
         self.letters[-1] = letter
         self._ends[-1] = end
 
-    def is_joined_to(self, start: int) -> bool:
-        """Return whether what begins here continues an identifier."""
-        return start > 0 and self._text[start - 1] == "_"
+    def is_joined_to(self, start: int, mark: str = "_") -> bool:
+        """Return whether what begins here continues an identifier, or words that another mark joins."""
+        return start > 0 and self._text[start - 1] == mark
 
     def ends_in_a_name(self, start: int) -> bool:
         """Return whether what begins here is the end of a name: `inventory-service`, `kimi-for-coding`."""
@@ -195,14 +202,16 @@ class _Building:
         return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined), self.line_ends)
 
 
-def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str) -> str:
+def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str, *, is_quoted: bool) -> str:
     """Return the letter of what is no word."""
     match kind:
         case "number" | "percent":
             number = token["number"]
             if token["percent"]:
                 return WHOLE if len(number.partition(".")[0]) >= 3 else SHARE
-            return STATUS if len(number) == 3 and number[0] in "45" else NUMBER
+            if number == "0":
+                return Concept.NIL.value
+            return STATUS if len(number) == 3 and number[0] in "45" and not is_quoted else NUMBER
         case "broke":
             return Concept.NONE.value
         case "ratio":

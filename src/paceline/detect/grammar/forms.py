@@ -10,6 +10,7 @@ import msgspec
 
 # Any word of a statement; between two concepts of a form only a few may stand.
 _ANY = r'[^|"!N<>,eE&-]'
+_NOT_COUNTED = r'[^|"!N<>,eE&#4-]'
 _MODIFIER = r'[^|"!N<,eEs&-]'
 
 
@@ -32,11 +33,11 @@ def _form(name: str, pattern: str, *needs: str, open_end: bool = False, is_loose
 
 
 _NOUNS = "[lqck$durbw1I]{0,3}"
-_NAME = "(?:n?[RqucrGP9]{1,3}l[9GRruc]{0,2}|l[Rrq])"
+_NAME = "(?:[nmU]?[RqucrGP9$I]{1,3}l[9GRruc]{0,2}|[rb]>?[pP]l|l[Rrq])"
 
 FORMS: tuple[Form, ...] = (
     # "reached your weekly usage limit", "exceeded the call rate limit", "exhausted your capacity"
-    _form("spent-limit", rf"s{_ANY}{{0,8}}?[lqck$d](?:{_NOUNS}[lq])?", "lqck$d", "s"),
+    _form("spent-limit", rf"s{_ANY}{{0,8}}?[lqck$d]\$?(?:{_NOUNS}[lq])?", "lqck$d", "s"),
     _form("spent-limit", rf"s{_ANY}{{0,3}}?u(?!{_ANY}{{0,3}}[lq])", "u", "s"),
     _form("spent-limit", rf"s{_ANY}{{0,4}}?G|s>Rl", "GR", "s"),
     # "weekly limit for this model has been reached", "free usage exceeded"
@@ -44,9 +45,15 @@ FORMS: tuple[Form, ...] = (
     # "daily allowance spent", "usage cap for this week is gone"
     _form("limit-spent", rf"[lq](?:[>f]?{_MODIFIER}){{0,6}}?X", "lq", "X"),
     # "your weekly quota is at 100%"
-    _form("limit-spent", rf"Y{_ANY}{{0,3}}?[lqu]a@%", "Y", "@"),
+    _form("limit-spent", rf"Y{_ANY}{{0,3}}?[lqu]a(?:[@2]%|%v)", "Y", "lqu"),
+    # "you are over your daily limit"
+    _form("spent-limit", rf"Ya[2@]Y{_ANY}{{0,4}}?[lq]", "lq", "2@"),
     # "daily requests exhausted", "rate exceeded"
-    _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,4}}?s", "rb", "P", "s"),
+    _form("limit-spent", rf"P{_ANY}{{0,3}}?[rb]{_ANY}{{0,4}}?s|[pI][rb]a{{0,2}}s", "rb", "PpI", "s"),
+    # "requests per minute exceeded", "API calls used up for today", "exceeded its requests this month"
+    _form("limit-spent", rf"[rb]{_ANY}{{0,2}}?[pPG]{_ANY}{{0,3}}?s|4{_ANY}{{0,2}}?[rb]a{{0,2}}s", "rb", "s"),
+    _form("limit-spent", rf"[rb]{_ANY}{{0,2}}?s[>_]{{0,2}}[pP]", "rb", "pP", "s"),
+    _form("limit-spent", rf"(?:Ya?s[#4]?|s){_NOT_COUNTED}{{0,4}}?[rb][>_f]{{0,2}}[pP]", "rb", "pP", "s"),
     _form("limit-spent", r"4Ra?s", "R", "s"),
     _form("limit-spent", r"Ra?s", "R", "s", is_loose=True),
     _form("limit-spent", rf"PV{_ANY}{{0,3}}?s", "V", "s"),
@@ -67,7 +74,9 @@ FORMS: tuple[Form, ...] = (
     _form("used-all", rf"v[A%]f?{_ANY}{{0,4}}?P[w1]|[urb]>{_ANY}{{0,2}}?Pv(?![#4A%&])", "P", "v"),
     # "no quota", "no credits left", "no slots available", "no capacity available"
     _form("none-left", rf"0{_ANY}{{0,3}}?[qk$d](?!x)L?", "qk$d", "0"),
-    _form("none-left", rf"0{_ANY}{{0,3}}?[urbw1S]{_ANY}?L", "L", "urbw1S", "0"),
+    _form("none-left", rf"0{_ANY}{{0,3}}?[urbw1S]{_ANY}?L|0{_ANY}?P{_ANY}{{0,2}}?lL", "L", "urbw1Sl", "0"),
+    # "0 requests remaining today", "your remaining credits are 0"
+    _form("none-left", rf"8{_ANY}{{0,3}}?[lqurb$]{_ANY}?L|L{_ANY}{{0,3}}?[lqurb$]a8", "L", "lqurb$"),
     _form("accounts-spent", rf"0{_ANY}{{0,3}}?n{_ANY}?L", "L", "n", "0"),
     # "insufficient balance", "balance is too low"
     _form("lacking", rf"i{_ANY}{{0,3}}?[q$dkcr]{_NOUNS}", "q$dkcr", "i"),
@@ -92,7 +101,8 @@ FORMS: tuple[Form, ...] = (
     # "Rate limit error: try again in 5 minutes"
     _form("named-error", r"(?<=[|4(])[Rucq]le(?=\|)", "l", "Rucq"),
     # Nothing but the name of a limit: `"code": "QuotaLimit"`, "status_msg": "conn limit"
-    _form("named", rf'(?:(?<="\|\|)|(?<=e\|)|(?<=e)){_NAME}(?=["|,)]|$)', "l", "RqucrGP9", is_loose=True),
+    _form("named", rf'(?:(?<="\|\|)|(?<=e\|)|(?<=e)){_NAME}(?=["|,)]|$)', "l", "RqucrGP9$Ipl", is_loose=True),
+    _form("named-code", rf"{_NAME}(?=e{{0,2}}(?:[\"|,)@]|$))", "l", "RqucrGP9$Ipl", is_loose=True),
     # "limited to 10 requests per minute"
     _form("limited-to", rf'jt[#4]{_ANY}{{0,3}}?[rb][>f"]?[^|"!N<]{{0,2}}?[pP]', "j"),
     # "service is overloaded", "529 Overloaded", "experiencing high demand", "due to server overload"
@@ -101,7 +111,7 @@ FORMS: tuple[Form, ...] = (
     _form("busy", r'H[xa_]?D|DH|yt?[^|"!N]{0,3}?D', "D", "Hy"),
     # "server is busy", "at full capacity"
     _form("busy", r"[mS]a{0,3}B", "B"),
-    _form("busy", rf"@{_ANY}{{0,2}}?k", "k", "@"),
+    _form("busy", rf"[@2]{_ANY}{{0,2}}?k", "k", "@2"),
     # "all slots are taken", "timed out waiting for a slot"
     _form("slots", rf"A{_ANY}{{0,4}}?S{_ANY}{{0,2}}?[BO]|g[^|\"!N]{{0,6}}?S|0I{_ANY}{{0,2}}?S", "S"),
 )

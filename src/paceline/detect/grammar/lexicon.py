@@ -47,6 +47,7 @@ class Concept(StrEnum):
     USED = "v"
     OUT = "o"
     NONE = "0"
+    NIL = "8"  # the number
     LEFT = "L"
     ALL = "A"
     TAKEN = "B"
@@ -59,6 +60,7 @@ class Concept(StrEnum):
     HIGH = "H"
     WAITING = "g"
     AT = "@"
+    OVER = "2"
     DUE = "y"
     NEEDED = "K"
     # Words between them
@@ -72,6 +74,7 @@ class Concept(StrEnum):
     CONNECTIVE = ">"
     UNTIL = "<"  # what follows states when it ends
     ERROR = "e"
+    REFUSED = "5"  # that a call failed: its reason follows
     FILLER = "_"  # it names nothing
     REMEDY = "-"  # what a customer can do about it
     PRODUCT = "U"  # of a provider of models: nobody else's limit
@@ -97,10 +100,11 @@ _WORDS: dict[Concept, str] = {
         quota quotas allowance allowances allocation allotment entitlement grant kontingent cuota cota 额度 配额
         할당량""",
     Concept.USAGE: """
-        usage messages message prompts interactions overage overages uso mensagens mensajes utilisation
-        utilizzo nutzung использования 使用 用量 利用 套餐 사용 사용량""",
+        usage messages message prompts prompt interactions interaction overage overages uso mensagens mensajes
+        utilisation utilizzo nutzung использования 使用 用量 利用 套餐 사용 사용량""",
     Concept.COUNTED: """
-        request requests call calls query queries generations images invocations completions neurons requêtes
+        request requests call calls query queries generations generation images invocations invocation completions
+        completion inferences neurons requêtes
         anfragen solicitudes requisições запросов 请求 調用 调用 访问 요청""",
     Concept.TOKENS: "token tokens",
     Concept.WORKER: """
@@ -162,7 +166,8 @@ _WORDS: dict[Concept, str] = {
     Concept.BUSY: "overloaded overload saturated congested 繁忙 忙 过载 饱和 過負荷 不可用",
     Concept.HIGH: "high heavy peak increased elevated excessive 过高 过多 过大",
     Concept.WAITING: "waiting waited",
-    Concept.AT: "at over under",
+    Concept.AT: "at under",
+    Concept.OVER: "over beyond",
     Concept.NEEDED: "requires require required needs",
     Concept.YOUR: """
         your you've you you're us du dein deine deinem ihr ihre ihrer sie vous votre vos ton tu tus su sus tua suas você
@@ -180,15 +185,17 @@ _WORDS: dict[Concept, str] = {
     Concept.OF: "of de di do du d'",
     Concept.TO: "to",
     Concept.HOUR: "hour hours hr h",
-    Concept.CONNECTIVE: "for on and or but with by while as set per via please",
+    Concept.CONNECTIVE: "for on and or but with by while as set per via please that which",
     Concept.REMEDY: "upgrade purchase buy subscribe recharge 购买 续订 升级",
     Concept.UNTIL: """
         in again try reset resets resetting refresh refreshes renews replenishes replenished renewed refreshed refill
         refills before until wait
-        retry retrying come return resume resumes back available-in next 稍后 稍候 重试 明日 明天 重置""",
+        retry retrying come return resume resumes back available-in next tomorrow midnight noon
+        monday tuesday wednesday thursday friday saturday sunday 稍后 稍候 重试 明日 明天 重置""",
     Concept.ERROR: "error errors code",
+    Concept.REFUSED: "failed failure rejected refused reason desc",
     Concept.FILLER: """
-        the a an this that these those it it's its their our there user users team teams more most
+        the a an this these those it it's its their our there user users team teams more most
         maximum max number pool 该 此 本""",
     Concept.PRODUCT: """
         ai anthropic claude openai chatgpt gpt codex gemini vertex bedrock azure groq grok mistral codestral cohere
@@ -199,6 +206,7 @@ _WORDS: dict[Concept, str] = {
         fixed fixes handle handles handled handling should could will can say says said docs test tests
         returns returned returning like about avoid prevent ensure detect detects check checks catch implement
         configure simulate mock throw throws raise raises example case cases means mean indicates suggests
+        improve improves improved bump revert reverts registered deprecated
         previously formerly earlier approaching close near nearing soon almost until'll might must
         documentation documented describes explain explains won't don't isn't hasn't haven't wasn't aren't
         doesn't didn't shows shown typically usually often sometimes generally normally 如果 即使 支持 增加 添加
@@ -215,7 +223,8 @@ _WORDS: dict[Concept, str] = {
         calendar vacation leave order otp login password signup ticket tickets submission submissions wallets
         driver drivers truck trucks guest guests employees students license licenses licence
         card cards coupon coupons orders checkout withdrawal withdrawals transfer transfers gas steps calories calorie
-        performance fixture fixtures scenario demo campaign ad ads player players sales circuit
+        voucher vouchers article articles performance fixture fixtures scenario demo campaign ad ads player players
+        sales circuit
         登录 注册 搜索 下载 上传 短信 邮件 验证码 密码 存储 空间 文件 数据库 订单 设备 评论""",
 }
 
@@ -233,14 +242,14 @@ _PAIRS: dict[Concept, str] = {
     Concept.LONG: "billing-period billing-cycle this-hour",
     Concept.REMEDY: "top-up",
     Concept.LIMIT: "лимит-запросов лимит-использования",
-    Concept.FILLER: "in-order",
+    Concept.FILLER: "in-order looks-like seems-like",
     Concept.OUT: "run-out ran-out running-out",
     Concept.SHORT: "per-minute per-second per-min per-sec per-hour",
-    Concept.AUXILIARY: "as-of right-now",
+    Concept.AUXILIARY: "as-of right-now longer-have",
     Concept.CONNECTIVE: "from-https from-http",
     Concept.FOREIGN: """
         seat-limit queue-pool thread-pool connection-pool connection-slot connection-slots sending-limit
-        test-account test-card test-user disk-space""",
+        test-account test-card test-user test-wallet disk-space actions-minutes""",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from paceline.core.signals import Cause
-from paceline.detect.grammar.encoder import BEGIN, CLOSED, STARTS, STATUS, Encoded, Encoder
+from paceline.detect.grammar.encoder import BEGIN, CLOSE, CLOSED, COMMA, OPEN, STARTS, STATUS, Encoded, Encoder
 from paceline.detect.grammar.forms import FORMS, Form
 from paceline.detect.grammar.lexicon import LEXICON, OTHER, Concept, Lexicon
 from paceline.detect.kinds import Kind
@@ -31,14 +31,21 @@ HOUR = 3600.0
 """A longer wait for a rate is a window: no bucket takes an hour to refill."""
 _OURS = re.compile(r"[WYuIU1bmnRGPp4]")
 """What shows that it is a limit on calls of a model: "you", usage, tokens, a plan, a period."""
-_WHEN = re.compile(r"<(?:[<@#4>|]|x[#4]|$)")
+_WHEN = re.compile(r"<(?:[<@#48>|]|x[#4]|$)")
 """When it ends: "try again", "resets at", "in 5"; not "in the queue"."""
 _OUR_MONEY = re.compile(r"[WYuIUbmnr4-]")
 """The same of money, which every shop and every game has: a period or a wait are not enough."""
-_RIGHT = frozenset('|",<>-ftyL@#4&E()')
+_RIGHT = frozenset('|",<>-ftyL@#48&E()')
 
 
-_TAIL = re.compile(r"^(?:[eaP]|_P)+")
+_WITHIN = (STATUS, OPEN)
+_CALLERS = (Concept.ERROR.value, Concept.REFUSED.value, STATUS)
+"""What stands before the code of an error: "error", "failed with", "reason", a status."""
+_PUNCTUATION = BEGIN + CLOSED + OPEN + Concept.CONNECTIVE.value
+_AFTER_A_CODE = ("", BEGIN, CLOSED, CLOSE, COMMA, Concept.AT.value)
+_VALUE = CLOSED + BEGIN + BEGIN  # `"type": "`
+_ERRORS = frozenset({Concept.ERROR.value, STATUS})
+_TAIL = re.compile(r"^(?:[eapP]|_P)+")
 """What may follow before a statement ends: "error", "now", "this month"."""
 
 
@@ -90,7 +97,7 @@ class Grammar:
         """Return what a text states. Read strictly, a statement must be a sentence of its own."""
         encoded = self._encoder.encode(text)
         present = frozenset(encoded.letters)
-        has_code = "1" in encoded.joined and "e" in present
+        has_code = ("1" in encoded.joined or "-" in encoded.joined) and not present.isdisjoint("e5")
         stated = [
             statement
             for form in FORMS
@@ -123,18 +130,27 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
         return None
     after = letters[end : end + 2 * NEAR]
     core = letters[start:end]
-    is_code = "0" not in encoded.joined[start:end]
-    is_own = is_loose or (is_code and _is_the_code_of_an_error(encoded, start, end))
+    joined = encoded.joined[start:end]
+    is_code = "0" not in joined and "-" not in joined
+    is_named = "0" not in joined and _is_the_code_of_an_error(encoded, start, end)
+    is_own = is_named if form.name == "named-code" else is_loose or is_named
     if not is_own and (form.is_loose or _is_no_sentence(encoded, form, (begin, start, end), is_code=is_code)):
         return None
     meaning = _meaning(form.name, core, lead, after)
+    if is_code and not is_loose and _is_any_code(encoded, meaning.kind, (begin, start, end)):
+        return None
     # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
     if meaning.kind == "none" and (not is_loose or {"s", "X", "Z"}.isdisjoint(core)):
         return None
-    if not is_own and meaning.is_vague and "<" not in after:
+    if not is_own and meaning.is_vague and "<" not in after and not _is_why_it_failed(core, letters[:begin]):
         return None
     is_code = is_code or form.name == "named"
     return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
+
+
+def _is_why_it_failed(core: str, before: str) -> bool:
+    """Return whether it follows a status, or is about a quota and follows the word for an error: "429 limit hit"."""
+    return before[-1:] == STATUS or ("q" in core and before.endswith(("e|", "5|", "E|")))
 
 
 def _is_no_sentence(encoded: Encoded, form: Form, place: tuple[int, int, int], *, is_code: bool) -> bool:
@@ -145,8 +161,12 @@ def _is_no_sentence(encoded: Encoded, form: Form, place: tuple[int, int, int], *
         return True  # a page about limits
     if CLOSED in lead or letters[begin - 1] not in STARTS:
         return True
-    if letters[begin - 1] == STATUS and _is_of_a_status(letters[max(0, begin - LEAD) : begin]):
+    if letters[begin - 1] in _WITHIN and _is_spoken_of(letters[max(0, begin - LEAD) : begin]):
         return True
+    if lead.startswith("<>") or ("8" in core and {"Y", "P", "I", "p"}.isdisjoint(lead + core + after[:NEAR])):
+        return True  # "retry on …"; "0 requests left" by itself is progress
+    if form.name in ("none-left", "used-all") and after.startswith(("<x", "<_x")):
+        return True  # "no messages left in the queue"
     if form.name == "throttled" and "#r" in lead:
         return True  # a report: "120 requests were throttled"
     clause = lead + core + _until(after, "|")
@@ -166,6 +186,8 @@ def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) 
         return True
     if "d" in core and not {"$", "u", "n"} & set(line):
         return True
+    if {"8", "$"} <= set(core) and {"u", "I", "U", "m", "b", "-"}.isdisjoint(line):
+        return True
     if "S" in core and ("P" in clause or ">#" in behind):
         return True  # of a calendar: "for 14:00", "on this day"
     if {"$", "d"} & set(core) or (form == "lacking" and "q" in core):
@@ -181,23 +203,43 @@ def _is_of_another(form: str, core: str, clause: str, before: str, behind: str) 
     return "F" in scope and not {"c", "R", "U"} & set(scope)
 
 
-def _is_of_a_status(before: str) -> bool:
-    """Return whether a status is spoken of: "if you exceed it the API answers with 429", "retry on 429"."""
+def _is_spoken_of(before: str) -> bool:
+    """Return whether a status or an aside is spoken of: "the API answers with 429", "retry on 429", "returns it ("."""
     return "!" in before.rpartition(BEGIN)[2] or "<" in before[-3:]
 
 
 def _is_a_mere_name(encoded: Encoded, start: int, end: int) -> bool:
-    """Return whether an identifier stands beside other words, none of which says that it is an error: a listing."""
-    line = "".join(encoded.beside(*encoded.identifier(start, end), reach=NEAR))
-    return OTHER in line and {"e", "4", "E"}.isdisjoint(line)
+    """Return whether an identifier is in a listing or is a metric: no other word says that it is an error."""
+    before, behind = encoded.beside(*encoded.identifier(start, end), reach=NEAR)
+    return (OTHER in before + behind or behind[:1] in ("#", "8")) and {"e", "4", "E"}.isdisjoint(before + behind)
 
 
 def _is_the_code_of_an_error(encoded: Encoded, start: int, end: int) -> bool:
-    """Return whether an identifier is what an error is called: "Error: QuotaLimit", "failed with code QuotaLimit"."""
+    """Return whether an identifier is what an error is called.
+
+    "Error: QuotaLimit", "request failed (quota_exceeded)", `{"error": {"type": "QUOTA_EXCEEDED"`, and the name of an
+    exception before its words.
+    """
     start, end = encoded.identifier(start, end)
     before, behind = encoded.beside(start, end, reach=LEAD)
-    is_called = before.endswith(("e", "e|"))
-    return is_called and behind[:1] in ("", BEGIN, ")") and {"_", "!", "F"}.isdisjoint(before + behind)
+    is_exception = encoded.letters[end - 1] == Concept.ERROR.value and behind[:1] == BEGIN
+    if is_exception and before.rstrip(BEGIN + CLOSED + OTHER) == "":
+        return {"z", "F"}.isdisjoint(behind) and OTHER not in encoded.letters[start:end]
+    if not {"_", "!", "F"}.isdisjoint(before + behind):
+        return False
+    if before.rstrip(_PUNCTUATION).endswith(_CALLERS):
+        # `code=quota_exceeded id=3`, but not `errors.quota_exceeded = …`
+        return behind[:1] != CLOSED if before.endswith(CLOSED) else behind[:1] in _AFTER_A_CODE
+    return before.endswith(_VALUE) and not _ERRORS.isdisjoint(before)
+
+
+def _is_any_code(encoded: Encoded, kind: Kind, place: tuple[int, int, int]) -> bool:
+    """Return whether a code may be that of any service: `LimitExceeded`, and `InsufficientFunds` of a bank."""
+    begin, start, end = place
+    core = encoded.letters[start:end]
+    if kind == "billing" and "q" not in core:
+        return frozenset("uIUbm4").isdisjoint("".join(encoded.beside(start, end, reach=LEAD)))
+    return core == "ls" and begin == start
 
 
 def _beginning(letters: str, start: int) -> int:

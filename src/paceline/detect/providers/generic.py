@@ -196,7 +196,8 @@ PROVIDER = Provider(
     headers=HeaderRules(
         names=r"retry-after(?:-ms)?|x-retry-after|ratelimit(?:-policy|-limit|-remaining|-reset)?",
         words=frozenset({"ratelimit"}),
-        buckets=r"ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
+        # Whatever a provider puts before it: `acme-ratelimit-remaining-requests`.
+        buckets=r"(?:[a-z]{1,20}-){0,2}ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
     ),
     notices=NoticeRules(retry=r"[Rr]etrying (?:in|after|with)\b"),
     # Chinese services print China time and do not name the zone.

@@ -65,7 +65,8 @@ RULES: tuple[Rule, ...] = (
         open_end=True,
         stage=Stage.EXACT,
         cause="concurrency",
-        unless=r"actual/limit|used\)|\bdepth\b",
+        # What a period counts is no parallel work: `Daily limit reached (50/50)`.
+        unless=r"actual/limit|used\)|\bdepth\b|usage|quota|credit|\brate\b|messages|tokens|(?:dai|week|month|hour)ly",
     ),
 )
 
