@@ -148,7 +148,7 @@ async def test_a_refusal_of_a_call_is_on_the_timeline_whose_legend_has_nothing_e
         await page.goto(home.page)
 
         await expect(page.locator("#engine [data-figure='calls-refused']")).to_have_text("1")
-        await expect(page.locator("#timeline canvas")).to_have_attribute(
+        await expect(page.locator("#timeline .session-bars canvas")).to_have_attribute(
             "aria-label", re.compile("0 sessions.*, 1 429,")
         )
         await expect(page.locator("#timeline .legend li")).to_have_text(["429 or overload"])

@@ -117,7 +117,7 @@ async def test_many_sessions_of_an_account_are_drawn_as_their_number(make_daemon
     daemon.add("docs", WAIT_FOR_FILE, *(f"u{number}" for number in range(20)))
     await daemon.until(lambda: daemon.counts("docs").running == 20)
     await page.goto(page_address(daemon))
-    canvas = page.locator("#timeline canvas").first
+    canvas = page.locator("#timeline .session-bars canvas").first
 
     box = await canvas.bounding_box()
 
