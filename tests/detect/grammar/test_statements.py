@@ -23,6 +23,7 @@ LEAST_RIGHT = {
     "last": 60,
     "collected, tuned on": 174,
     "collected, held back": 148,
+    "fresh, held back": 78,
 }
 # Of the messages of providers that were left out one by one.
 LEAST_LEFT_OUT = 0.94
@@ -38,6 +39,7 @@ MOST_ALARMS = {
     "last": 1,
     "collected, tuned on": 1,
     "collected, held back": 8,
+    "fresh, held back": 3,
 }
 
 
