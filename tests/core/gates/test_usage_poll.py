@@ -118,3 +118,15 @@ def test_the_answer_to_a_session_confirms_its_start_and_that_to_a_call_does_not(
     usage = governor.ledger.scope(SCOPE).usage
     assert usage is not None
     assert (usage.start_lag, usage.starting) == (2.0, {"call": 0.0})
+
+
+def test_while_the_count_is_unknown_one_enters_per_interval_even_if_the_last_one_has_ended() -> None:
+    poll = poll_read(count=0, local=0, now=100.0)
+    poll.on_answer(None, 0, 100.0)
+    poll.on_grant("a", 100.1)
+    poll.on_ended("a")
+
+    poll.on_answer(None, 0, 100.5)
+    too_soon = room(poll, local=0, now=100.6)
+    poll.on_answer(None, 0, 101.05)
+    assert (too_soon, room(poll, local=0, now=101.1)) == (0, 1)

@@ -23,9 +23,9 @@ only lags is not taken for them, and short against their work."""
 class UsagePoll(RelativeTimes):
     """The state of the polls of one scope.
 
-    `count` is the last reading, None while unknown. `starting` are the starts without an answer yet, and when each was
-    granted; `grants` are the times at which recent ones were answered. `others` is how many places others use at most,
-    and `fewest_others` the same since `others_since`.
+    `count` is the last reading, None while unknown. `granted_at` is when the last slot was granted. `starting` are the
+    starts without an answer yet, and when each was granted; `grants` are the times at which recent ones were answered.
+    `others` is how many places others use at most, and `fewest_others` the same since `others_since`.
     """
 
     relative_times: ClassVar[tuple[str, ...]] = (
@@ -33,6 +33,7 @@ class UsagePoll(RelativeTimes):
         "read_from",
         "asked_at",
         "next_ask_at",
+        "granted_at",
         "last_release_at",
         "others_since",
     )
@@ -45,6 +46,7 @@ class UsagePoll(RelativeTimes):
     asked_at: float | None = None
     ask_again: bool = False
     next_ask_at: float | None = None
+    granted_at: float | None = None
     grants: list[float] = msgspec.field(default_factory=list)
     starting: dict[str, float] = msgspec.field(default_factory=dict)
     others: int = 0
@@ -87,7 +89,7 @@ class UsagePoll(RelativeTimes):
         oldest = now - LONGEST_LAG_SECONDS - self.interval
         self.grants = [at for at in self.grants if at > oldest]
         self.starting = {name: at for name, at in self.starting.items() if at > oldest}
-        self.starting[ticket_id] = now
+        self.starting[ticket_id] = self.granted_at = now
 
     def on_accepted(self, ticket_id: str, now: float) -> None:
         """Count a start with every reading from now on: the provider has answered it. Others take as long."""
@@ -110,8 +112,7 @@ class UsagePoll(RelativeTimes):
         if self.read_at is None or self.read_from is None or now - self.read_at >= self.interval:
             return 0
         if self.count is None:
-            recent = (*self.grants, *self.starting.values())
-            return 0 if any(now < at + self.interval for at in recent) else 1
+            return 0 if self.granted_at is not None and now < self.granted_at + self.interval else 1
         if self.asked_at is not None:
             return 0
         uncounted = sum(at > self.read_from - DEFAULT_LAG_SECONDS for at in self.grants)
@@ -127,8 +128,9 @@ class UsagePoll(RelativeTimes):
     def wakes(self) -> list[float | None]:
         """Return when a poll is due or times out, and when one more ticket may enter while the count is unknown."""
         due = self.next_ask_at if self.asked_at is None else self.asked_at + self.timeout
-        recent = (*self.grants, *self.starting.values())
-        return [due] if self.count is not None or not recent else [due, max(recent) + self.interval]
+        if self.count is not None or self.granted_at is None:
+            return [due]
+        return [due, self.granted_at + self.interval]
 
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
