@@ -3,7 +3,7 @@
     python -m benchmarks.control --family leases --scenario drift --policy paceline --seeds 0-3
     python -m benchmarks.control --out docs/control --seeds 1000-1001
 
-Seeds below 1000 are for tuning. The family `reserved` is never tuned on.
+Seeds below 1000 are for tuning. The family `replicas` is never tuned on.
 """
 
 import argparse

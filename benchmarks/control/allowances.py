@@ -115,6 +115,50 @@ class SlidingMinute:
         return self.log[-1][0] + self.seconds if self.log else now
 
 
+@dataclass(slots=True)
+class WeightedCount:
+    """The count of this period plus a part of the last one: as large as the part of this period that is left.
+
+    This approximates a sum over the last `seconds` with two numbers instead of a log.
+    """
+
+    size: float
+    seconds: float = 60.0
+    used: float = 0.0
+    used_before: float = 0.0
+    period: int = 0
+
+    def left(self, now: float) -> float:
+        period = int(now // self.seconds)
+        if period != self.period:
+            self.used_before = self.used if period == self.period + 1 else 0.0
+            self.used, self.period = 0.0, period
+        return self.size - self.used - self.used_before * (period + 1 - now / self.seconds)
+
+    def ready_at(self, amount: float, now: float) -> float:
+        amount = min(amount, self.size)
+        if self.left(now) >= amount - 1e-6:
+            return now
+        room = self.size - amount
+        if self.used <= room:
+            return self._faded_at(self.period, self.used_before, room - self.used)
+        return self._faded_at(self.period + 1, self.used, room)
+
+    def _faded_at(self, period: int, before: float, room: float) -> float:
+        """Return when so little of the amount before a period counts in it that it fits into the room."""
+        return (period + max(0.0, 1.0 - room / before)) * self.seconds
+
+    def take(self, amount: float, now: float) -> None:
+        self.left(now)
+        self.used += min(amount, self.size)
+
+    def full_at(self, now: float) -> float:
+        self.left(now)
+        if self.used:
+            return (self.period + 2) * self.seconds
+        return (self.period + 1) * self.seconds if self.used_before else now
+
+
 class Period(Protocol):
     """One period of a window: its real end, and the end that the provider announces at a time."""
 
@@ -175,6 +219,24 @@ class QuotaWindow:
 
     def reopenings(self) -> list[float]:
         return [period.ends_at for period in self.periods if 0 < period.ends_at < DAY]
+
+
+@dataclass(slots=True)
+class BookedWindow(QuotaWindow):
+    """A window whose use is booked in batches, every `every` seconds. Until then it is not known, so it closes late."""
+
+    every: float = 30.0
+    booked_at: float = 0.0
+    unbooked: float = 0.0
+
+    def is_open(self, now: float) -> bool:
+        if now >= self.booked_at + self.every:
+            self.used += self.unbooked
+            self.booked_at, self.unbooked = now // self.every * self.every, 0.0
+        return QuotaWindow.is_open(self, now)
+
+    def charge(self, size: Size, now: float) -> None:
+        self.unbooked += measure(self.meter, size)
 
 
 @dataclass(slots=True)
@@ -290,6 +352,24 @@ def moving_periods(rng: Random, length: float, wrong: float) -> list[Period]:
             is_late = rng.random() < 0.75
             ends_at += rng.uniform(60.0, 1500.0) if is_late else -rng.uniform(600.0, 3600.0)
         periods.append(MovingPeriod(ends_at, announced, length))
+        start = ends_at
+    return periods
+
+
+def job_periods(rng: Random, length: float, wrong: float) -> list[Period]:
+    """Return periods of which the share `wrong` ends with the next run of a job, up to half an hour after the reset.
+
+    A few of them are reset by hand instead, before the announced end. The next period starts at the real reset.
+    """
+    every = rng.choice((600.0, 900.0, 1800.0))
+    periods: list[Period] = []
+    start = -rng.uniform(0.0, 0.5) * length
+    while start < DAY:
+        announced = ends_at = start + length
+        if rng.random() < wrong:
+            is_by_hand = rng.random() < 0.25
+            ends_at = announced - rng.uniform(600.0, 5400.0) if is_by_hand else (announced // every + 1) * every
+        periods.append(PlainPeriod(ends_at, announced))
         start = ends_at
     return periods
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from benchmarks.control import levels
 from benchmarks.control.allowances import (
+    BookedWindow,
     Bucket,
     MinuteCount,
     QuotaWindow,
@@ -16,15 +17,19 @@ from benchmarks.control.allowances import (
     RollingWindow,
     SlidingMinute,
     SlidingWindow,
+    WeightedCount,
     Window,
+    job_periods,
     log_normal,
     mixed_periods,
     moving_periods,
 )
+from benchmarks.control.answers import Cause
 from benchmarks.control.counts import Census, FlightCount, Lag, Leases, SessionCount, SoftCount, Utilisation
 from benchmarks.control.levels import Steps
 from benchmarks.control.penalties import (
     Advice,
+    EstimatedAdvice,
     FixedAdvice,
     HonestAdvice,
     JitteredAdvice,
@@ -37,6 +42,7 @@ from benchmarks.control.penalties import (
     WrongAdvice,
 )
 from benchmarks.control.provider import Rules
+from benchmarks.control.replicas import Replicas
 
 HELD_OUT = 1000
 """The first seed that is for reporting only."""
@@ -192,7 +198,7 @@ class ReservedFamily:
 
     Refusals are free unless they are many in one minute: then everything is locked. Retry-After is jittered. The cap is
     shared with others and breathes. Windows are counted in tokens and roll: they return slice by slice. Rates are sums
-    over less than a minute. This family is never tuned on.
+    over less than a minute.
     """
 
     def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
@@ -216,6 +222,35 @@ class ReservedFamily:
         return RollingWindow(name, budget["tokens"], length, slice_seconds, announces_last=rng.random() < wrong)
 
 
+class ReplicaFamily:
+    """Replicas behind a router: requests in flight on each, and one that refuses is left out for some seconds.
+
+    Retry-After is an estimate. The cap changes by whole replicas. Windows are budgets in tokens: use is booked in
+    batches, and a job that runs now and then resets them. Rates weigh the count of the last minute. Other teams run
+    jobs at fixed intervals. This family is never tuned on.
+    """
+
+    def rules(self, rng: Random, chance: Random, caps: dict[str, Steps], strangers: Steps | None) -> Rules:
+        count = Replicas(caps, rng.choice((3, 4, 6)), rng.randint(1, 4), rng.uniform(5.0, 30.0), strangers)
+        advice = EstimatedAdvice(chance, rng.uniform(2.0, 12.0), rng.uniform(0.3, 0.8))
+        cause: Cause | None = rng.choice((None, "concurrency"))
+        return Rules(count, NoPenalty(), advice, tuple(caps), cap_cause=cause, names_rates=rng.random() < 0.7)
+
+    def drift(self, rng: Random, cap: int) -> Steps:
+        return levels.scaling(rng, cap)
+
+    def strangers(self, rng: Random) -> Steps:
+        return levels.jobs(rng, 6)
+
+    def rate(self, rng: Random, per_second: float, burst_seconds: float) -> Rate:
+        seconds = rng.choice((30.0, 60.0))
+        return WeightedCount(per_second * seconds, seconds)
+
+    def window(self, rng: Random, name: str, length: float, budget: Amounts, wrong: float) -> Window:
+        every = rng.uniform(10.0, 60.0)
+        return BookedWindow(name, budget["tokens"], job_periods(rng, length, wrong), every=every)
+
+
 def _log_normal_lag(rng: Random, chance: Random) -> Lag:
     mean, sigma = rng.uniform(0.5, 4.0), rng.uniform(0.3, 1.0)
     return lambda: log_normal(chance, mean, sigma)
@@ -228,6 +263,7 @@ FAMILIES: dict[str, Family] = {
     "soft": SoftFamily(),
     "flights": FlightFamily(),
     "reserved": ReservedFamily(),
+    "replicas": ReplicaFamily(),
 }
-UNSEEN = "reserved"
+UNSEEN = "replicas"
 TUNED = tuple(name for name in FAMILIES if name != UNSEEN)

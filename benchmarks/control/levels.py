@@ -118,10 +118,44 @@ def breathing(rng: Random, cap: int) -> Steps:
     return Steps(steps)
 
 
+def scaling(rng: Random, cap: int) -> Steps:
+    """Return a cap that changes by whole replicas: an autoscaler adds and removes some, others are lost for minutes.
+
+    Once a day all are restarted in turn, so that one of them is missing for a while.
+    """
+    replicas = rng.choice((4, 6, 8))
+    sizes, at, size = [(0.0, replicas)], 0.0, replicas
+    while (at := at + rng.uniform(1200.0, 5400.0)) < DAY:
+        size = max(replicas // 2 + 1, min(replicas + replicas // 2, size + rng.choice((-2, -1, 1, 2))))
+        sizes.append((at, size))
+    restart = rng.uniform(0.0, DAY)
+    losses, at = [(restart, restart + replicas * rng.uniform(60.0, 180.0))], 0.0
+    while (at := at + rng.expovariate(1 / 7200.0)) < DAY:
+        losses.append((at, at + rng.uniform(120.0, 480.0)))
+    steps: list[tuple[float, int]] = []
+    for at in sorted({at for at, _ in sizes} | {at for loss in losses for at in loss}):
+        size = next(size for since, size in reversed(sizes) if since <= at)
+        missing = any(start <= at < end for start, end in losses)
+        level = cap * (size - missing) // replicas
+        if not steps or level != steps[-1][1]:
+            steps.append((at, level))
+    return Steps(steps)
+
+
 def visits(rng: Random, most: int, number: int) -> Steps:
     """Return the sessions of strangers: a number of visits, each with a size of its own."""
     times = sorted(rng.uniform(0, DAY) for _ in range(number))
     return Steps([(0.0, 0), *((at, rng.randint(0, most)) for at in times)])
+
+
+def jobs(rng: Random, most: int) -> Steps:
+    """Return a stranger who runs a job at fixed intervals: the same number of sessions each time, for some minutes."""
+    every, sessions, steps = rng.uniform(3600.0, 10800.0), rng.randint(2, most), [(0.0, 0)]
+    at = rng.uniform(0.0, every)
+    while at < DAY:
+        steps += [(at, sessions), (at + rng.uniform(600.0, 2400.0), 0)]
+        at += every
+    return Steps(steps)
 
 
 def shifts(rng: Random, most: int) -> Steps:

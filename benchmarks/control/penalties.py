@@ -124,6 +124,18 @@ class JitteredAdvice:
         return (self.number if wait is None else wait) * self._rng.uniform(1.0, 1.5)
 
 
+class EstimatedAdvice:
+    """An estimate of the wait in full seconds, too short as often as too long. `number` is the usual wait."""
+
+    def __init__(self, rng: Random, number: float, sigma: float) -> None:
+        self._rng = rng
+        self.number, self.sigma = number, sigma
+
+    def seconds(self, wait: float | None) -> float | None:
+        estimate = (self.number if wait is None else wait) * self._rng.lognormvariate(0.0, self.sigma)
+        return float(max(1, round(estimate)))
+
+
 class WrongAdvice:
     """A number that has nothing to do with the wait: far too short, too long, or absent, drawn for each refusal."""
 

@@ -220,6 +220,6 @@ def test_the_table_marks_the_unseen_family_and_shows_the_frontier_where_a_target
 
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert (lines[2], lines[6]) == (
-        "| reserved (never tuned on) | steady | 1 | **90.0** / 2.0 | 95 / 3 |  | 99.5 / 0.2 |",
-        "| reserved (never tuned on) | steady | blind | paceline 90.0 / 2.0; inspect_ai 95.0 / 300.0 |",
+        "| replicas (never tuned on) | steady | 1 | **90.0** / 2.0 | 95 / 3 |  | 99.5 / 0.2 |",
+        "| replicas (never tuned on) | steady | blind | paceline 90.0 / 2.0; inspect_ai 95.0 / 300.0 |",
     )
