@@ -60,7 +60,7 @@ def test_a_canary_that_is_refused_again_backs_off() -> None:
     governor = governor_with(8)
     governor.report("umans", QuotaClosed(window="5h", source="field"), now=0.0)
     now, probes = 0.0, []
-    for number in range(8):
+    for number in range(5):
         governor.request(run(f"canary-{number}"), now=now)
         while not (entered := let_in(governor, now)):
             wakeup = governor.next_wakeup()
@@ -71,7 +71,7 @@ def test_a_canary_that_is_refused_again_backs_off() -> None:
         governor.report("umans", QuotaClosed(window="5h", source="field", ticket=f"canary-{number}"), now=now)
         governor.release(f"canary-{number}", now=now)
     waits = [later - earlier for earlier, later in zip([0.0, *probes], probes, strict=False)]
-    assert [round(wait) for wait in waits] == [300, 300, 300, 300, 300, 345, 397, 456]
+    assert waits == [300.0, 900.0, 1800.0, 3600.0, 3600.0]
 
 
 def test_a_pause_keeps_its_length_when_the_clock_is_set_back() -> None:
@@ -285,7 +285,7 @@ def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_sec
     spent = QuotaClosed(resets_at=18_000.0, window="5h", source="field")
     governor.report("umans", spent, now=0.0)
     sent = []
-    for number in range(10):
+    for number in range(6):
         ticket = Ticket(f"canary-{number}", ("umans",))
         governor.request(ticket, now=governor.ledger.now)
         while not governor.is_held(ticket.id):
@@ -294,5 +294,4 @@ def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_sec
         governor.report("umans", msgspec.structs.replace(spent, ticket=ticket.id), now=sent[-1])
         governor.release(ticket.id, now=sent[-1])
 
-    early = [2700.0, 5400.0, 8100.0, 10_800.0, 13_500.0, 16_605.0]
-    assert sent == [*early, 18_000.0, 18_005.0, 18_020.0, 18_080.0]
+    assert sent == [2700.0, 8100.0, 18_000.0, 18_005.0, 18_020.0, 18_080.0]

@@ -1,5 +1,7 @@
 """The page stays live and readable with many tabs, many models and many sessions."""
 
+import re
+
 import pytest
 from playwright.async_api import BrowserContext, Page, Request, expect
 from tests.page.conftest import MakeDaemon, PageMonitor
@@ -117,7 +119,8 @@ async def test_many_sessions_of_an_account_are_drawn_as_their_number(make_daemon
     daemon.add("docs", WAIT_FOR_FILE, *(f"u{number}" for number in range(20)))
     await daemon.until(lambda: daemon.counts("docs").running == 20)
     await page.goto(page_address(daemon))
-    canvas = page.locator("#timeline .session-bars canvas").first
+    canvas = page.locator("#timeline .session-bars canvas")
+    await expect(canvas).to_have_attribute("aria-label", re.compile("^20 sessions"))
 
     box = await canvas.bounding_box()
 

@@ -10,10 +10,10 @@ import msgspec
 
 from paceline.core.gates.reopening_belief import (
     CONTRADICTED_PROBE_SECONDS,
+    DOUBTFUL_PROBE_SECONDS,
     EARLY_PROBE_SECONDS,
     READ_PROBE_SECONDS,
     RESET_WOBBLE_SECONDS,
-    UNTRUSTED_CONFIDENCE,
     Reopening,
     plausible_confidence,
 )
@@ -40,6 +40,7 @@ FRESH_DROP_RATIO = 0.05
 """A reading that is lower by more than this belongs to a new period: within one, use only grows."""
 NEW_COST_SHARE = 0.2
 """Weight of the latest reading in the cost of a start: five readings smooth out single large runs."""
+
 NEARLY_SPENT_RATIO = 0.9
 """From this reading on a closing is no surprise: one long turn uses a tenth of a window."""
 ESTIMATED_PLAN = 0.9
@@ -103,7 +104,7 @@ class Window(RelativeTimes):
                 self.reopening.late(self.period.opened_at or now) if is_late else self.reopening.closed_again()
             )
             if self.resets_at is not None and self.resets_at > now:
-                self.reopening.on_stated(self.resets_at, self.length, now)
+                self.reopening.on_stated(self.resets_at, now)
         is_first = self.state != "closed" or self.is_contradicted
         self.is_contradicted = in_doubt
         if is_first:
@@ -120,11 +121,9 @@ class Window(RelativeTimes):
 
         Whatever outranks it, a stated reset is probed. A refusal that states none changes no belief.
         """
-        self.reopening.on_stated(resets_at, self.length, now)
+        self.reopening.on_stated(resets_at, now)
         is_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
         if not (is_ahead and (resets_at is None or self._outranks(source))):
-            if self.state == "closed" and self.confidence <= UNTRUSTED_CONFIDENCE and self._is_reset(resets_at):
-                confidence = self.confidence  # a senseless reset does not become true by coming nearer
             self.resets_at, self.source, self.seen_at = resets_at, source, now
             self.confidence = self._plausible(resets_at, confidence, now)
             if self.reopening.is_in_doubt:
@@ -147,8 +146,9 @@ class Window(RelativeTimes):
         if self.is_contradicted:
             return now + CONTRADICTED_PROBE_SECONDS
         early = EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
-        is_trusted = self.confidence >= TRUSTED_CONFIDENCE
-        return self.reopening.next_look(self.refusals - 1, early if is_trusted else None, self._end_of_period, now)
+        if self.confidence < TRUSTED_CONFIDENCE:
+            early = DOUBTFUL_PROBE_SECONDS
+        return self.reopening.next_look(self.refusals - 1, early, self._end_of_period, now)
 
     @property
     def _end_of_period(self) -> float | None:

@@ -5,23 +5,18 @@ at all. A reset that moves is doubted while nothing of ours can have spent the n
 Here: times and counts. Never here: what is used (`window_usage.py`), and who may go (`quota_window.py`).
 """
 
-import math
-
 import msgspec
 
-DOUBTFUL_PROBE_SECONDS = 300.0
-"""The first waits where no plausible reset is known: a look costs a refusal, five minutes of a fleet dozens of runs."""
-EVEN_LOOKS = 4
-"""So many waits are the same, here and before a believed reset: then the window has been closed for four of them."""
-LONGER_BY = 1.15
-"""Each wait after that is longer by this factor, so that it is about a seventh of the time since the closing: no more
-is lost, and five hours cost twenty looks."""
+UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
+"""Waits between looks where no reset is known: soon at first, then hourly, because each look costs a refusal."""
 EARLY_PROBE_SECONDS = 2700.0
 """The first look before a believed reset: text that states one is wrong often enough, and 45 min cost few looks."""
 READ_PROBE_SECONDS = 7200.0
 """The same where readings of the window came with the reset: those are seldom wrong."""
 CONTRADICTED_PROBE_SECONDS = 90.0
 """The same where the closing contradicts what was just reported: minutes are lost where it is wrong, a start else."""
+DOUBTFUL_PROBE_SECONDS = 300.0
+"""The same where the reset is implausible: it is probed as if it were unknown."""
 MOMENT_SECONDS = (5.0, 15.0)
 """The first looks after a reset that has passed and is stated again: most are stated in whole seconds or minutes."""
 LOOK_SECONDS = (60.0, 120.0, 300.0, 600.0, 900.0, 900.0, 900.0)
@@ -39,8 +34,8 @@ MOST_SURPRISES = 3
 """Where their count stops: after as many resets on time they are believed again."""
 LONG_PAST_SECONDS = 1800.0
 """A reset that lies so far in the past when it is stated is treated as unknown."""
-MOST_WAITS = 64
-"""Where the growth of waits stops: they have reached the longest long before, and the power stays small."""
+MOST_DOUBLINGS = 12
+"""Where the doubling of early looks stops: 4096 times 45 min is beyond any window."""
 RESET_WOBBLE_SECONDS = 300.0
 """Resets that are stated in seconds from now differ a little from one statement to the next."""
 MOST_STATED = 4
@@ -107,14 +102,8 @@ class Reopening(msgspec.Struct):
         """Return whether the reset is a hypothesis already."""
         return resets_at is not None and any(abs(at - resets_at) <= RESET_WOBBLE_SECONDS for at in self.stated)
 
-    def on_stated(self, resets_at: float | None, length: float | None, now: float) -> None:
-        """Add a stated reset to the hypotheses. It replaces an earlier statement of about the same time.
-
-        One that is long past is that of an earlier period: where their length is known, the next one follows from it.
-        """
-        is_old = resets_at is not None and resets_at < now - LONG_PAST_SECONDS and self.missed_at is None
-        if resets_at is not None and length is not None and is_old:
-            resets_at += math.ceil((now - resets_at) / length) * length
+    def on_stated(self, resets_at: float | None, now: float) -> None:
+        """Add a stated reset to the hypotheses. It replaces an earlier statement of about the same time."""
         if resets_at is None or resets_at < now - LONG_PAST_SECONDS:
             return
         if resets_at <= now:
@@ -148,19 +137,21 @@ class Reopening(msgspec.Struct):
         """Whether a late reopening is still likelier than the reset that is stated now."""
         return self.moved_to is not None and self.looks <= len(LOOK_SECONDS)
 
-    def next_look(self, tried: int, early_seconds: float | None, end_of_period: float | None, now: float) -> float:
+    def next_look(self, tried: int, early_seconds: float, end_of_period: float | None, now: float) -> float:
         """Return when to probe: at each stated reset, earlier, and after growing waits once one has had no effect.
 
-        `tried` canaries were refused. The first look comes after `early_seconds` at the latest; None means that no
-        stated reset is plausible.
+        `tried` canaries were refused. The first look comes after `early_seconds` at the latest.
         """
         ahead = min((at for at in self.stated if at > now), default=None)
         if self.missed_at is not None:
             look_at = self._look_after_miss(ahead, now)
-        elif ahead is None or early_seconds is None:
-            look_at = min(ahead or math.inf, now + _growing_wait(DOUBTFUL_PROBE_SECONDS, tried))
+        elif ahead is None:
+            look_at = now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
         else:
-            look_at = min(ahead, now + _growing_wait(early_seconds, tried))
+            early = min(
+                early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)), max(early_seconds, LONGEST_LOOK_SECONDS)
+            )
+            look_at = min(ahead, now + early)
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now:
@@ -187,12 +178,6 @@ class Reopening(msgspec.Struct):
         if self.moved_to is None:
             return late
         return f"{late}; it now states a reset in {_span(self.moved_to - now)}, although nothing was used in between"
-
-
-def _growing_wait(first: float, tried: int) -> float:
-    """Return the wait after so many refused canaries: the first a few times, then about a seventh of all so far."""
-    growth = LONGER_BY ** max(0, min(tried, MOST_WAITS) - EVEN_LOOKS)
-    return float(min(first * growth, max(first, LONGEST_LOOK_SECONDS)))
 
 
 def _span(seconds: float) -> str:
