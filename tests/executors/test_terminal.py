@@ -94,6 +94,16 @@ async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExe
     assert shows(handle, "20000")
 
 
+async def test_the_first_thing_an_agent_does_finds_its_keyboard_read(
+    terminals: TerminalExecutor, sandbox: Sandbox
+) -> None:
+    keys = sandbox.spool / "t1" / "keys"
+    opens_and_ends = sandbox.launch("t1", "dd", "if=/dev/null", f"of={keys}", "oflag=nonblock", "conv=notrunc,nocreat")
+    handle = terminals.start(msgspec.structs.replace(opens_and_ends, terminal=True))
+
+    assert (await ended(terminals, handle)).exit_code == 0, read_all(handle, "screen")
+
+
 async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
     handle = start(terminals, sandbox, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
     until(lambda: shows(handle, "waiting"))

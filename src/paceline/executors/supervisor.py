@@ -79,11 +79,12 @@ class Options:
 class Agent:
     """The agent's process and our ends of its channels."""
 
-    def __init__(self, pid: int, outputs: dict[int, Recording], terminal: int | None = None) -> None:
+    def __init__(self, pid: int, outputs: dict[int, Recording], terminal: int | None = None, keys_fd: int = -1) -> None:
         self.pid = pid
         self.ticks = start_ticks(pid)
         self.outputs = outputs
         self.terminal = terminal
+        self.keys_fd = keys_fd
 
 
 class NotStarted(Exception):
@@ -105,7 +106,6 @@ class Supervisor:
         self.term_seen = False
         self.has_ended = False
         self.typed = b""
-        self.keys_fd = -1
         self.poller = select.poll()
         self.wake_fd, self.signal_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -149,9 +149,7 @@ class Supervisor:
             self.poller.register(fd, select.POLLIN)
         if self.agent.terminal is not None:
             self.typed = contents("stdin") if os.path.exists("stdin") else b""
-            # Opened for both directions, so that it does not report an end of file when a writer leaves.
-            self.keys_fd = os.open("keys", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            self.poller.register(self.keys_fd, select.POLLIN)
+            self.poller.register(self.agent.keys_fd, select.POLLIN)
             self.await_room_for_keys()
 
     def turn(self) -> None:
@@ -181,7 +179,7 @@ class Supervisor:
     def serve(self, fd: int, event: int) -> None:
         if fd == self.wake_fd:
             os.read(fd, READ_BYTES)
-        elif fd == self.keys_fd:
+        elif fd == self.agent.keys_fd:
             self.typed += os.read(fd, READ_BYTES)
             self.await_room_for_keys()
         elif event & select.POLLOUT:
@@ -355,13 +353,16 @@ def start_in_terminal(options: Options) -> Agent:
     """Start the agent in a terminal of its own, and record every byte written to it."""
     if not os.path.exists("keys"):
         os.mkfifo("keys", 0o600)
+    # Opened before the agent runs, so that an answer to its first word finds a reader. Opened for both directions, so
+    # that it does not report an end of file when a writer leaves.
+    keys_fd = os.open("keys", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     master, slave = os.openpty()
     size = options.rows.to_bytes(2, sys.byteorder) + options.columns.to_bytes(2, sys.byteorder) + bytes(4)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
     outputs = {master: Recording("screen")}
     pid = fork_agent(options, (slave, slave, slave))
     os.close(slave)
-    return Agent(pid, outputs, master)
+    return Agent(pid, outputs, master, keys_fd)
 
 
 def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
