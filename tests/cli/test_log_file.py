@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from paceline.cli.log_file import LastWarning, LogFile
+from paceline.cli.log_file import LastWarnings, LogFile
 from paceline.errors import StoreFull
 
 
@@ -52,18 +52,31 @@ def test_a_log_that_cannot_be_written_is_one_line_on_the_terminal(
 
 
 def test_a_warning_that_repeats_is_shown_once_in_ten_minutes() -> None:
-    warning, shown = LastWarning(ZoneInfo("UTC")), []
+    warnings = LastWarnings(ZoneInfo("UTC"))
+    shown: list[str] = []
 
     for second in range(700):
         given = record("a pass failed", StoreFull("no room left: free some"))
         given.created = 1_800_000_000.0 + second
-        warning.handle(given)
-        shown.append(warning.text)
+        warnings.handle(given)
+        shown.extend(warnings.texts)
 
     assert list(dict.fromkeys(shown)) == [
         "08:00:00 a pass failed: no room left: free some",
         "08:10:00 a pass failed: no room left: free some",
     ]
+
+
+def test_a_warning_does_not_hide_the_one_before_it() -> None:
+    """An outage of the database is two: of the engine, and of the thread that listens, in any order."""
+    warnings = LastWarnings(ZoneInfo("UTC"))
+
+    for message in ("the store cannot be used", "the store announces no changes"):
+        given = record(message)
+        given.created = 1_800_000_000.0
+        warnings.handle(given)
+
+    assert list(warnings.texts) == ["08:00:00 the store cannot be used", "08:00:00 the store announces no changes"]
 
 
 def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Warnings of the engine and the server: all in a log file, the last one for the screen."""
+"""Warnings of the engine and the server: all in a log file, the last ones for the screen."""
 
 import contextlib
 import logging
 import logging.handlers
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -23,15 +24,19 @@ REPEAT_SECONDS = 600.0
 """After this time a warning that still repeats is shown again, with the present time."""
 
 
-class LastWarning(logging.Handler):
-    """The last warning, for the screen. The log file has all of them."""
+SHOWN_WARNINGS = 3
+"""One fault causes up to this many: of the engine, of a listener, and of what was under way."""
+
+
+class LastWarnings(logging.Handler):
+    """The last warnings, for the screen. The log file has all of them."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         super().__init__(logging.WARNING)
         self._zone = zone
         self._message = ""
         self._shown_at = 0.0
-        self.text: str | None = None
+        self.texts: deque[str] = deque(maxlen=SHOWN_WARNINGS)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take the warning, unless it repeats the one that is shown: each pass of an engine may fail alike."""
@@ -40,7 +45,7 @@ class LastWarning(logging.Handler):
         if message == self._message and 0 <= record.created - self._shown_at < REPEAT_SECONDS:
             return
         self._message, self._shown_at = message, record.created
-        self.text = f"{clock_time(record.created, self._zone)} {message}"
+        self.texts.append(f"{clock_time(record.created, self._zone)} {message}")
 
 
 class LineFormatter(logging.Formatter):
@@ -94,22 +99,22 @@ def _repeat_note(repeats: int) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def log_to_file(home: Home) -> Iterator[LastWarning]:
+def log_to_file(home: Home) -> Iterator[LastWarnings]:
     """Send log records to the file of the home instead of the terminal, for as long as the context lasts."""
-    warning = LastWarning(home.zone)
+    warnings = LastWarnings(home.zone)
     file = LogFile(home.path / LOG_FILE)
     loggers = [logging.getLogger(name) for name in LOGGERS]
     propagated = [logger.propagate for logger in loggers]
     for logger in loggers:
-        logger.addHandler(warning)
+        logger.addHandler(warnings)
         logger.addHandler(file)
         logger.propagate = False
     try:
-        yield warning
+        yield warnings
     finally:
         for logger, did_propagate in zip(loggers, propagated, strict=True):
             logger.propagate = did_propagate
-            logger.removeHandler(warning)
+            logger.removeHandler(warnings)
             logger.removeHandler(file)
-        warning.close()
+        warnings.close()
         file.close()

@@ -1,5 +1,6 @@
 """What a person sees during `run`: a live screen on a terminal, plain lines otherwise. Reads only, never acts."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli import event_text
-from paceline.cli.log_file import LastWarning
+from paceline.cli.log_file import LastWarnings
 from paceline.cli.output import one_line
 from paceline.cli.time_text import clock_time, relative
 from paceline.cli.wiring import Home
 from paceline.engine.ticket_queues import split_queue_name
+from paceline.errors import StoreError
 from paceline.events import Event
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.status import stopped_units, total_units
@@ -73,19 +75,18 @@ class SilentView:
 class PlainView:
     """The view for pipes, logs and CI: one line per event."""
 
-    def __init__(self, home: Home, after: int, warning: LastWarning) -> None:
+    def __init__(self, home: Home, after: int, warnings: LastWarnings) -> None:
         self._home = home
         self._news = News(home, after)
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        self._warning = warning
+        self._warnings = warnings.texts
         self._printed: dict[str, tuple[str, str]] = {}
 
     def start(self) -> None: ...
 
     def refresh(self) -> None:
-        if self._warning.text is not None:  # first, because it may say that the store cannot be read
-            self._print(one_line(self._warning.text, 400))
-            self._warning.text = None
+        while self._warnings:  # first, because one may say that the store cannot be read
+            self._print(one_line(self._warnings.popleft(), 400))
         for event in self._news.take():
             self._print(event_text.line_of(event, self._home.zone))
         self._print_waits()
@@ -116,25 +117,29 @@ def wait_words(detail: str, retry_at: float | None, now: float) -> str:
 class LiveView:
     """The view on a terminal: campaigns, running and parked units, what waits and why, and the last events."""
 
-    def __init__(self, home: Home, names: Sequence[str], after: int, warning: LastWarning) -> None:
+    def __init__(self, home: Home, names: Sequence[str], after: int, warnings: LastWarnings) -> None:
         self._home = home
         self._names = names
         self._news = News(home, after)
         self._last: deque[Event] = deque(maxlen=NEWS_ROWS)
-        self._warning = warning
+        self._warnings = warnings.texts
+        self._parts: list[RenderableType] = []
         self._live = Live(console=Console(highlight=False, markup=False), auto_refresh=False, transient=True)
 
     def start(self) -> None:
         self._live.start()
 
     def refresh(self) -> None:
-        self._last.extend(self._news.take())
-        self._live.update(self._screen(time.time()), refresh=True)
+        with contextlib.suppress(StoreError):  # the last state stays, with the warning that says why
+            self._last.extend(self._news.take())
+            self._parts = self._read_parts(time.time())
+        warnings = [Text(one_line(text), style="bold red") for text in list(self._warnings)]
+        self._live.update(Group(*self._parts, *warnings), refresh=True)
 
     def stop(self) -> None:
         self._live.stop()
 
-    def _screen(self, now: float) -> RenderableType:
+    def _read_parts(self, now: float) -> list[RenderableType]:
         store = self._home.store
         counts = store.counts()
         campaigns = [each for each in store.campaigns() if each.name in self._names or _has_work(counts.get(each.name))]
@@ -151,10 +156,7 @@ class LiveView:
             WAIT_ROWS,
         )
         news = [event_text.line_of(event, self._home.zone) for event in self._last]
-        parts += _section("what happened", news, NEWS_ROWS)
-        if self._warning.text is not None:
-            parts.append(Text(one_line(self._warning.text), style="bold red"))
-        return Group(*parts)
+        return parts + _section("what happened", news, NEWS_ROWS)
 
     def _parked_lines(self, now: float) -> list[str]:
         """Return parked units grouped by campaign and reason, the soonest first."""

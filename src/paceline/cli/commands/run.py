@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from paceline.cli.home_engine import leading_engine
-from paceline.cli.log_file import LastWarning, log_to_file
+from paceline.cli.log_file import LastWarnings, log_to_file
 from paceline.cli.options import AsJson, PlanFiles, Update
 from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
 from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
@@ -58,7 +58,7 @@ def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool
     plans = _checked_plans(home, paths)
     names = [plan.campaign.name for plan in plans]
     try:
-        with leading_engine(home) as engine, log_to_file(home) as warning:
+        with leading_engine(home) as engine, log_to_file(home) as warnings:
             after = home.last_event_id()
             with home.store.together():
                 added = [orders.add_plan(home.store, plan, update=update, now=time.time()) for plan in plans]
@@ -66,7 +66,7 @@ def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool
             if not as_json:
                 for name, each in zip(names, added, strict=True):
                     print_added(name, each)
-            view = _view(home, names, after, warning, as_json=as_json)
+            view = _view(home, names, after, warnings, as_json=as_json)
             is_interrupted = asyncio.run(_drive(engine, view))
     except EngineBusy as error:
         raise EngineBusy(f"{error}; or give it the work: paceline add {paths[0]}") from error
@@ -96,10 +96,10 @@ def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
     return plans
 
 
-def _view(home: Home, names: Sequence[str], after: int, warning: LastWarning, *, as_json: bool) -> View:
+def _view(home: Home, names: Sequence[str], after: int, warnings: LastWarnings, *, as_json: bool) -> View:
     if as_json:
         return SilentView()
-    return LiveView(home, names, after, warning) if sys.stdout.isatty() else PlainView(home, after, warning)
+    return LiveView(home, names, after, warnings) if sys.stdout.isatty() else PlainView(home, after, warnings)
 
 
 async def _drive(engine: Engine, view: View) -> bool:
