@@ -41,11 +41,18 @@ export function makeSessionBars(openUnit) {
   let groups = [];
   let hits = [];
   let drawnAt = 0;
+  let pointer = null; // where it rests on the canvas
 
   new ResizeObserver(draw).observe(node);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  canvas.addEventListener("pointermove", (event) => point(event.offsetX, event.offsetY));
-  canvas.addEventListener("pointerleave", () => show(tip, false));
+  canvas.addEventListener("pointermove", (event) => {
+    pointer = [event.offsetX, event.offsetY];
+    point();
+  });
+  canvas.addEventListener("pointerleave", () => {
+    pointer = null;
+    show(tip, false);
+  });
   canvas.addEventListener("click", (event) => {
     const hit = hitAt(event.offsetX, event.offsetY);
     if (hit?.unit) openUnit(hit.unit);
@@ -55,7 +62,9 @@ export function makeSessionBars(openUnit) {
     return hits.findLast((hit) => x >= hit.left && x <= hit.right && y >= hit.top && y <= hit.bottom);
   }
 
-  function point(x, y) {
+  /** Show what is below the pointer. */
+  function point() {
+    const [x, y] = pointer;
     const hit = hitAt(x, y);
     canvas.classList.toggle("over-unit", Boolean(hit?.unit));
     show(tip, Boolean(hit));
@@ -95,6 +104,7 @@ export function makeSessionBars(openUnit) {
       drawGroup(pen, group, { top, bottom, pitch, atX, from, to, width, colour, hits });
       top = bottom + GAP;
     }
+    if (pointer) point(); // the bars move below a pointer that rests
   }
 
   return {
