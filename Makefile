@@ -13,13 +13,15 @@ NIGHTS ?= 20000
 # hours takes about half an hour on two idle cores. That is an estimate: see docs/control.md.
 DAYS ?= 1000
 HOURS ?= 6
+# How often `make test-repeat` runs all tests.
+RUNS ?= 10
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
 # Runs a command where there is no network but loopback. One namespace for all tests: they share one gateway.
 OFFLINE = unshare $(if $(filter 0,$(shell id -u)),,--map-root-user) --net sh -c 'ip link set lo up && exec "$$@"' sh env INSIDE_PACELINE_TEST=1
 
-.PHONY: env test suite lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents openclaw record-agents test-agents test-openclaw test-chaos test-cluster clean help
+.PHONY: env test suite test-repeat test-world lint browser demo screenshots bench bench-control bench-gateway bench-postgres soak fuzz agents openclaw record-agents test-agents test-openclaw test-chaos test-cluster clean help
 
 help:  ## print this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -39,6 +41,13 @@ test: env  ## run linters, type checks, layer checks and all tests
 suite: env browser  ## run all tests
 	@scripts/sshd.sh
 	$(PYTEST) -n $(WORKERS) --dist worksteal
+
+test-repeat: env browser  ## run all tests RUNS times, every second time in random order beside two busy cores
+	@scripts/sshd.sh
+	@scripts/repeat_suite.sh $(RUNS)
+
+test-world: env  ## run three times as many lives of the simulated world as `make test` does
+	PACELINE_WORLD=full $(PYTEST) -n $(WORKERS) tests/testing/test_world.py
 
 lint: env  ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEM
 
 import gc
 import os
+import random
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -30,8 +31,26 @@ settings.load_profile("suite")  # a busy machine breaks no promise
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="rewrite the recorded answers instead of failing")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests in each, in random order")
     parser.addoption("--seeds", type=int, default=100_000, help="lives of the simulated world in a soak")
     parser.addoption("--nights", type=int, default=20_000, help="nights of a simulated engine in a soak")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle with the seed, if there is one. Tests of a module stay together: they share its fixtures."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    order = random.Random(seed)
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    groups = list(modules.values())
+    order.shuffle(groups)
+    for group in groups:
+        order.shuffle(group)
+    items[:] = [item for group in groups for item in group]
 
 
 @pytest.fixture
