@@ -39,7 +39,7 @@ from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts, UnitSpec
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.02
 CERTIFICATES = ssl.create_default_context()  # nobody asks for them here, and each client would read them again
 

@@ -15,7 +15,7 @@ import httpx
 from tests.cli.shell import accept_interrupts
 from tests.warm_process import WarmProcess
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.05
 PROGRAM = ("paceline",)
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_afte
 from paceline.store import OutcomeRecord
 
 TERMINAL_ENV = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.warm_process import WarmProcess
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 
 
 def accept_interrupts() -> None:

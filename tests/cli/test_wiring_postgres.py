@@ -14,6 +14,8 @@ from tests.daemon import run_daemon as run_daemon
 from tests.postgres_server import empty_schema, running_server
 
 UNITS = [f"u{number}" for number in range(8)]
+ALL_BUT_THE_FIRST_WAIT = "echo {id} >> starts; until [ {id} = u0 ] || [ -e go ]; do sleep 0.05; done"
+"""There is work left when the server has stopped, however long that takes."""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_a_plan_runs_on_postgres(workspace: Workspace, database: str) -> None:
 
 def test_a_night_survives_a_restart_of_the_database(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace.write("paceline.toml", "[pool]\nsessions = 2\n")
-    plan = workspace.plan("echo {id} >> starts; sleep 0.2", *UNITS)
+    plan = workspace.plan(ALL_BUT_THE_FIRST_WAIT, *UNITS)
     with running_server() as server:
         monkeypatch.setenv("PACELINE_STORE_URL", server.url)
         run = workspace.start("run", plan)
@@ -54,6 +56,7 @@ def test_a_night_survives_a_restart_of_the_database(workspace: Workspace, monkey
         server.stop("immediate")
         read_until(run, "does not answer")
         server.start()
+        (workspace.folder / "go").touch()
 
         code, _, said = finish(run)
 
@@ -67,7 +70,7 @@ def test_a_night_survives_a_restart_of_the_database(workspace: Workspace, monkey
 def test_commands_tell_what_the_engine_does_while_the_database_is_away(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = workspace.plan("echo {id} >> starts; sleep 0.2", *UNITS)
+    plan = workspace.plan(ALL_BUT_THE_FIRST_WAIT, *UNITS)
     with running_server() as server:
         monkeypatch.setenv("PACELINE_STORE_URL", server.url)
         run = workspace.start("run", plan)
@@ -88,6 +91,7 @@ def test_commands_tell_what_the_engine_does_while_the_database_is_away(
         assert "The engine of this home" not in workspace.run("why", "docs/u7", code=1).stderr
 
         server.start()
+        (workspace.folder / "go").touch()
         workspace.run("run", plan)
         assert Counter(lines_of(workspace.folder / "starts")) == Counter(UNITS)
 
@@ -100,12 +104,12 @@ async def test_the_daemon_answers_at_once_while_the_database_is_away(run_daemon:
             server.stop("immediate")
 
             begun = time.monotonic()
-            answers = [await daemon.get("/v1/status", code=503) for _ in range(20)]
+            answers = [await daemon.get("/v1/status", code=503) for _ in range(60)]
             assert await daemon.get("/healthz") == {"ok": True}
             seconds = time.monotonic() - begun
             server.start()
 
-        assert seconds < 5.0
+        assert seconds < 15.0  # to wait for a connection each time would take as long
         assert {answer["error"] for answer in answers} == {"unavailable"}
         assert re.fullmatch(
             r"postgresql://\S+ does not answer since \d\d:\d\d:\d\d UTC \(.+\); Paceline tries again by itself\. "

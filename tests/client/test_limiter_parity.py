@@ -15,7 +15,7 @@ from paceline.core.signals import QuotaClosed
 from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
 
 SCOPE = "acme/max-1/large"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Face:

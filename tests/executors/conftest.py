@@ -17,7 +17,7 @@ from paceline.executors.orphans import MARK_VARIABLE
 from paceline.executors.proc_table import all_processes, contents
 from paceline.executors.process import ProcessExecutor
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 class Fifo:

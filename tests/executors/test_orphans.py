@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from tests.executors.conftest import Fifo, Sandbox, ended, write_status
+from tests.executors.conftest import Fifo, Sandbox, ended, is_gone, until, write_status
 
 from paceline.executors.orphans import find_leftovers
 from paceline.executors.proc_table import boot_id
@@ -41,9 +41,11 @@ async def test_a_group_without_its_leader_is_left_alone_unless_a_member_carries_
     folder, ready = str(sandbox.spool / "a1"), sandbox.fifo("ready")
     script = f"{mark.format(folder=folder)}sleep 1000 & a=$!; sleep 1000 & echo $a $! > {ready}"
     group, members = start_group(script, ready)
+    until(lambda: left == any(pid in members for pid in sandbox.processes()))  # `env` has become `sleep`
     write_status(sandbox, "a1", phase="running", pid=group, ticks=1)
 
     found = find_leftovers(folder, read_session_status(folder))
 
     os.killpg(group, signal.SIGKILL)
+    until(lambda: all(map(is_gone, members)))
     assert sorted(found) == (members if left else [])

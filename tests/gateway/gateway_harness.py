@@ -18,7 +18,7 @@ from paceline.settings import AccountSettings, KeyPoolSettings
 TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
 ENVIRON = {"WORK_KEY": KEY}
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 QUICK_TIMEOUTS = Timeouts(head=0.2, body_idle=0.2, first_byte=0.2, upstream_idle=0.2, pooled=0.2, check_interval=0.02)
 CLOSING_SECONDS = 0.1
 """Connections that are still busy after this are left open."""

@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 GET_API = b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n"
 """A request to the application beside the gateway."""
 

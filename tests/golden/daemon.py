@@ -12,7 +12,7 @@ from tests.golden.command import Home
 from tests.golden.normal import normal, normal_text
 from tests.warm_process import WarmProcess
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class Daemon:

@@ -8,7 +8,7 @@ import pytest
 
 from paceline import Limiter, PacelineError, Slot
 
-SOON = 5.0
+SOON = 30.0
 
 
 def in_flight(limiter: Limiter, scope: str = "umans") -> int:

@@ -10,7 +10,7 @@ from paceline import CapacityError, Limiter, SlotTimeout
 from paceline.core.signals import QuotaClosed, Usage
 from paceline.testing import VirtualClock
 
-SOON = 5.0
+SOON = 30.0
 
 
 async def test_closing_does_not_wait_for_a_usage_source_that_will_not_be_cancelled() -> None:

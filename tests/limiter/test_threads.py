@@ -12,7 +12,7 @@ import paceline.limiter.threads
 from paceline import CapacityError, Event, Limiter, PacelineError, Slot
 from paceline.core.signals import Overloaded
 
-SOON = 5.0
+SOON = 30.0
 
 
 def in_flight(limiter: Limiter, scope: str = "umans") -> int:

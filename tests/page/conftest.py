@@ -15,7 +15,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 from tests.daemon import Daemon, RunDaemon
 from tests.daemon import run_daemon as run_daemon
 
-PATIENCE_MILLISECONDS = 15_000
+PATIENCE_MILLISECONDS = 60_000
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first draws no windows, and needs half the time of the others."""
 expect.set_options(timeout=PATIENCE_MILLISECONDS)  # generous, for a busy machine

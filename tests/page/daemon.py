@@ -10,7 +10,7 @@ from tests.warm_process import WarmProcess
 
 from paceline.core import ScopeStatus
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 WAIT_FOR_FILE = "while [ ! -e go-{id} ]; do sleep 0.05; done"
 URL = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=\S+")
 

@@ -25,7 +25,7 @@ from paceline.store.postgres_schema import MIGRATIONS, Migration
 from paceline.testing.store_steps import add, claim, names, specs
 
 Answer = TypeVar("Answer")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

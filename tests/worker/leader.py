@@ -22,7 +22,7 @@ from paceline.hosts.messages import (
     SessionReport,
 )
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 class ScriptedLeader:

@@ -14,7 +14,7 @@ SEED = 13
 KILLS = 4
 UNITS = [f"u{number}" for number in range(12)]
 POLL_SECONDS = 0.02
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 def test_after_any_number_of_kills_each_unit_ran_once_and_its_end_was_told_once(workspace: Workspace) -> None:
