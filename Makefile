@@ -1,5 +1,9 @@
 # Start with `make demo` and `make test`. `make help` describes every target.
-PYTHON ?= python3.11
+# Which Python makes the environments: the first that can. The tests are measured on 3.11, so it comes first. A name is
+# not enough, because pyenv has names of versions that are not active.
+CAN_MAKE_VENV = import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.14 python3; do \
+  $$name -c '$(CAN_MAKE_VENV)' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
@@ -10,11 +14,13 @@ WORKERS ?= 3
 SEEDS ?= 100000
 NIGHTS ?= 20000
 # The seeded days of the control benchmark, per family, scenario and policy, and their length in hours. One day of six
-# hours takes about half an hour on two idle cores. That is an estimate: see docs/control.md.
+# hours takes about half an hour on two idle cores. That is an estimate: see benchmarks/control/NOTES.md.
 DAYS ?= 1000
 HOURS ?= 6
 # How often `make test-repeat` runs all tests.
 RUNS ?= 10
+# Fails a test that takes a quarter of an hour, and prints where it stands.
+export NO_HANG := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Allow bytecode files. Without them, every program and test module is compiled again in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -28,23 +34,37 @@ help:  ## print this list
 
 env: $(VENV)/.made  ## create the development environment in .venv
 
-$(VENV)/.made: pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Paceline needs Python 3.11 or newer; name it with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+$(VENV)/.made: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+# An environment that does not run, or has an old Python, is made again.
+IS_SOUND := $(shell $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo yes)
+ifndef IS_SOUND
+.PHONY: $(VENV)/.installed
+endif
+
+$(VENV)/.installed: pyproject.toml
+ifndef IS_SOUND
+	@$(or $(PYTHON),false) -c '$(CAN_MAKE_VENV)' 2>/dev/null || { \
+	  echo "Paceline needs Python 3.11 or newer with venv (on Debian: apt install python3-venv)."; \
+	  echo "$(if $(PYTHON),$(PYTHON) is not that,None was found); name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
+	$(PYTHON) -m venv --clear $(VENV)
+endif
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
 test: env  ## run linters, type checks, layer checks and all tests
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: env browser  ## run all tests
-	@scripts/sshd.sh
-	$(PYTEST) -n $(WORKERS) --dist worksteal
+	@scripts/test_programs.sh
+	$(PYTEST) -n $(WORKERS) --dist worksteal -rfEs --slowest 100 $(NO_HANG)
 
 test-repeat: env browser  ## run all tests RUNS times, every second time in random order beside two busy cores
-	@scripts/sshd.sh
-	@scripts/repeat_suite.sh $(RUNS)
+	@scripts/test_programs.sh
+	@WORKERS=$(WORKERS) scripts/repeat_suite.sh $(RUNS)
 
 test-world: env  ## run three times as many lives of the simulated world as `make test` does
 	PACELINE_WORLD=full $(PYTEST) -n $(WORKERS) tests/testing/test_world.py
@@ -54,6 +74,7 @@ lint: env  ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tests.tidy --warn
 
 browser: env  ## install a Chromium for the tests of the dashboard, if there is none
 	@scripts/browser.sh
@@ -61,7 +82,7 @@ browser: env  ## install a Chromium for the tests of the dashboard, if there is 
 screenshots: env browser  ## make the pictures of the dashboard in docs/pictures/, at three widths, light and dark
 	$(BIN)/python scripts/make_screenshots.py
 
-demo: env  ## run two campaigns through a 429 and a closed quota window, with a live view
+demo: $(VENV)/.installed  ## run two campaigns through a 429 and a closed quota window, with a live view
 	$(BIN)/python -m paceline demo
 
 bench: env  ## compare the cost with other libraries, as ratios in one run
@@ -92,7 +113,7 @@ bench-postgres: env  ## compare the PostgreSQL store with SQLite, procrastinate 
 	$(BIN)/python -m benchmarks.api_slots --store postgres --clients 32 1000
 
 bench-control: env  ## compare control policies on simulated days: useful work and 429s
-	$(BIN)/python -m benchmarks.control --every-policy --out docs/control --seeds $(DAYS) --hours $(HOURS)
+	$(BIN)/python -m benchmarks.control --every-policy --out benchmarks/control/results --seeds $(DAYS) --hours $(HOURS)
 
 soak: env  ## run SEEDS lives of the simulated world, NIGHTS of an engine, and long random tests of the stores
 	$(PYTEST) -n $(WORKERS) -m soak --seeds $(SEEDS) --nights $(NIGHTS)
@@ -116,7 +137,7 @@ test-openclaw: openclaw  ## test the real OpenClaw, its CLI and its gateway, aga
 	$(OFFLINE) $(PYTEST) -n 0 -m openclaw tests/agents/test_openclaw_agents.py tests/executors/test_openclaw_child*.py
 
 test-chaos: env  ## test faults and pressure of a real PostgreSQL server under a real daemon (about 8 minutes)
-	@scripts/pgbouncer.sh
+	@scripts/test_programs.sh
 	$(PYTEST) -n 0 -s -m chaos tests/chaos
 	$(PYTEST) -n 0 tests/store/test_postgres_connection.py
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.api_slots import Connection, percentile, run_server
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 from paceline.store import Campaign, UnitSpec
 
 UNITS = 1_000_000

@@ -31,9 +31,9 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
-from paceline.cli.wiring import open_home
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
+from paceline.daemon.home import open_home
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch

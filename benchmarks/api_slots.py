@@ -30,8 +30,8 @@ from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
-from paceline.cli.home_engine import leading_engine
-from paceline.cli.wiring import open_home
+from paceline.daemon.engines import leading_engine
+from paceline.daemon.home import open_home
 
 ROUNDS = 5
 TARGET = 0.25

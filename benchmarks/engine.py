@@ -29,8 +29,7 @@ from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import AttemptOutcome
-from paceline.engine.engine import Engine
-from paceline.engine.garbage import collect_seldom
+from paceline.engine.engine import Engine, collect_seldom
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
 from paceline.simulation.executor import Run

@@ -22,13 +22,12 @@ from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import QuotaClosed
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
-from paceline.engine.governor_state import load_governor, save_governor
+from paceline.engine.capacity.governor_state import load_governor, save_governor
+from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
-from paceline.engine.ticket_queues import TicketQueues, unit_ticket
-from paceline.hosts.host_facts import HostCli, HostFacts, Login
-from paceline.hosts.host_state import HostState, Presence
+from paceline.hosts.values import HostCli, HostFacts, HostState, Login, Presence
 from paceline.settings import HostSettings
-from paceline.store import Campaign, MemoryStore, OutcomeRecord, Unit, UnitSpec
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
 
 NOW = 1_794_705_600.0
 CAMPAIGNS = 10
@@ -90,7 +89,7 @@ class SimulatedFleet:
         self.presence: dict[str, Presence] = dict.fromkeys(self.hosts, "joined")
         self.returns: list[tuple[float, str]] = []
         self.facts = {host: _facts(self.names[number :: size.hosts]) for number, host in enumerate(self.hosts)}
-        self.store = MemoryStore()
+        self.store = SqliteStore.in_memory()
         self.live: dict[str, Unit] = {}
         self.ends: list[tuple[float, str]] = []
         self.leaders = 0

@@ -24,12 +24,11 @@ from pathlib import Path
 import msgspec
 
 from paceline.cli import main as paceline
-from paceline.cli.wiring import Home
+from paceline.daemon.home import Home
 from paceline.executors import Handle, Launch
-from paceline.executors.black_box import shrink
 from paceline.executors.proc_table import boot_id
 from paceline.executors.spool import take_lock, write_input
-from paceline.executors.spool_writer import Value, write_black_box, write_status
+from paceline.executors.spool_writer import Value, shrink, write_emergency_record, write_status
 from paceline.executors.terminal import TerminalExecutor
 from paceline.store import SqliteStore
 
@@ -87,7 +86,7 @@ class WrittenSessions(TerminalExecutor):
             "cause": "exit",
             "ended_at": time.time(),
         }
-        write_black_box(lock, status, is_final=True)
+        write_emergency_record(lock, status, is_final=True)
         shrink(lock)
         write_status(status, folder=folder, sync=False)
         os.close(lock)

@@ -23,10 +23,10 @@ import msgspec
 import uvicorn
 
 from paceline import Limiter
+from paceline.agents.account import Account
 from paceline.clock import SystemClock
 from paceline.gateway import Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings
 from paceline.testing.provider import FakeProvider, Scenario, Step
 
 TOKEN = "benchmark-token"
@@ -78,7 +78,7 @@ class Client:
 async def gateway(provider: FakeProvider, kind: str, places: int) -> Any:
     """Serve a gateway in front of the provider."""
     clock = SystemClock()
-    account = AccountSettings(name="work", provider=kind, kind="metered", base_url=provider.url, key_env="KEY")
+    account = Account(name="work", provider=kind, kind="metered", base_url=provider.url, key_env="KEY")
     limiter = Limiter(max_parallel_runs=None, limits={f"{kind}/*/*": places}, clock=clock)
     served = Gateway(
         limiter,
@@ -99,7 +99,7 @@ async def gateway(provider: FakeProvider, kind: str, places: int) -> Any:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=180.0, limits=limits) as http:
             yield Client(http, kind)
     finally:
-        served.close()
+        await served.close()
         await server.shutdown()
         await limiter.aclose()
 

@@ -31,14 +31,14 @@ from paceline.hosts.messages import (
     OrdersRequest,
     Reports,
     ReportsTaken,
+    SessionOrder,
     SessionReport,
     Start,
 )
-from paceline.hosts.session_order import SessionOrder
+from paceline.hosts.worker.sessions import HostContext
+from paceline.hosts.worker.worker import Worker
+from paceline.leadership.host_lease import HostLease
 from paceline.testing import DirectLink
-from paceline.worker.host_lease import HostLease
-from paceline.worker.host_sessions import SessionPlace
-from paceline.worker.worker import Worker, WorkerOptions
 
 SETTLE_SECONDS = 10.0
 """The wait after the last start: supervisors start, and the versions of programs are read once."""
@@ -92,9 +92,8 @@ async def measure(home: Path, sessions: int, seconds: float) -> None:
     ]
     clock, lease, leader = SystemClock(), HostLease(home), IdleLeader(orders)
     executor = TerminalExecutor(str(home / "spool"), lease_file=str(lease.file))
-    place = SessionPlace(environ=dict(os.environ))
-    options = WorkerOptions(identity="benchmark")
-    worker = Worker(DirectLink(leader, clock), executor, home, place, clock=clock, options=options, lease=lease)
+    context = HostContext(identity="benchmark", environ=dict(os.environ))
+    worker = Worker(DirectLink(leader, clock), executor, home, context, clock=clock, lease=lease)
     running = asyncio.create_task(worker.run())
     began = time.monotonic()
     await leader.all_run.wait()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the agent CLIs for `make record-agents` and `make test-agents` into .agents/. Running it again does nothing.
 # The versions are pinned for two reasons: npm silently installs an older release if the newest one needs a newer
-# Node.js, and the samples were recorded with exactly these versions. `paceline.agents.versions` has the same numbers.
+# Node.js, and the samples were recorded with exactly these versions. `paceline.agents.cli_facts` has the same numbers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

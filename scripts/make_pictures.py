@@ -9,16 +9,16 @@ In that frame the quota window is spent, and all sessions are parked with a coun
 import asyncio
 import io
 import re
-import time
 from pathlib import Path
 
 from rich.console import Console
 
+from paceline.cli.commands.run import LiveView
 from paceline.cli.demo.scenario import Demo, DemoPlan, open_demo
-from paceline.cli.demo.view import WIDEST, screen
+from paceline.daemon.process import LastWarnings
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"
-HEIGHT = 24
+WIDTH = 100
 SECONDS_AFTER_THE_CLOSING = 2.5
 
 
@@ -35,9 +35,10 @@ async def main() -> None:
 
 
 def picture(demo: Demo) -> str:
-    demo.url = demo.url.partition("token=")[0] + "token=…"  # no longer valid, but it looks like a secret
-    console = Console(record=True, width=WIDEST, file=io.StringIO(), force_terminal=True)
-    console.print(screen(demo, time.time(), WIDEST, HEIGHT))
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    view = LiveView(demo.home, list(demo.campaigns), 0, LastWarnings(demo.home.zone))
+    view.hint = f"the dashboard: {demo.url.partition('/?')[0]}"
+    console.print(view.screen())
     svg = console.export_svg(title="make demo", unique_id="demo")
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)  # a picture must not load fonts from elsewhere
 

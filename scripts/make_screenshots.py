@@ -81,15 +81,16 @@ provider = "anthropic"
 kind = "metered"
 key_env = "KEY_A"
 base_url = "URL"
-max_parallel_requests = 3
 [accounts.key-b]
 provider = "anthropic"
 kind = "metered"
 key_env = "KEY_B"
 base_url = "URL"
-max_parallel_requests = 3
 [key_pools.team]
 accounts = ["key-a", "key-b"]
+[limits]
+"anthropic/key-a" = 3
+"anthropic/key-b" = 3
 """
 KEYS: dict[str, dict[str, object]] = {
     "search": {"weight": 2, "budget": "$50/month"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs OpenClaw for `make test-openclaw` and its recordings into .agents/openclaw/. Running it again does nothing.
 # It needs Node.js >= 24.16 < 25 or >= 26.1, which npm installs like any package. Both versions are pinned, because the
-# samples and the double of its gateway were made with exactly these. `paceline.agents.versions` has the same number.
+# samples and the double of its gateway were made with exactly these. `paceline.agents.cli_facts` has the same number.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

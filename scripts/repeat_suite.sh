@@ -1,21 +1,28 @@
 #!/usr/bin/env bash
 # Runs all tests again and again, 10 times or as often as the first argument says. Every second run is in a random order
-# beside two busy cores. Prints one line for each run and keeps the output of those that failed. Fails if one failed.
+# beside two busy cores. Prints one line for each run and keeps the output of those that are not good. Fails if a test
+# failed, if more tests were skipped than SKIPS allows (0 unless it is set), or if a run had fewer tests than the first.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 outputs=$(mktemp -d)
 busy=()
 is_bad=0
+first_total=
 
 stop_load() {
-  if [[ ${#busy[@]} -gt 0 ]]; then kill "${busy[@]}" 2>/dev/null; fi
+  if ((${#busy[@]})); then
+    kill "${busy[@]}"
+    wait "${busy[@]}"
+  fi 2>/dev/null
   busy=()
 }
 trap stop_load EXIT
 
 count() {  # how many tests ended in this way, by the last line of pytest
-  tail -n 1 "$1" | grep -oE "[0-9]+ $2" | cut -d ' ' -f 1
+  local found
+  found=$(tail -n 1 "$1" | grep -oE "[0-9]+ $2" | cut -d ' ' -f 1)
+  echo "${found:-0}"
 }
 
 row='%4s  %6s  %-12s  %7s  %7s  %7s  %8s\n'
@@ -35,15 +42,18 @@ for ((run = 1; run <= ${1:-10}; run++)); do
   fi
   output="$outputs/run-$run"
   begun=$SECONDS
-  .venv/bin/python -m pytest -n "${WORKERS:-3}" --dist worksteal "${options[@]}" >"$output" 2>&1
+  .venv/bin/python -m pytest -n "${WORKERS:-3}" --dist worksteal -rfEs ${NO_HANG:-} "${options[@]}" >"$output" 2>&1
   code=$?
   stop_load
-  failed=$(($(count "$output" failed) + $(count "$output" errors?)))
-  printf "$row" "$run" "$seed" "$load" "$(count "$output" passed)" "$failed" "$(count "$output" skipped)" $((SECONDS - begun))
-  if ((code != 0)); then
+  passed=$(count "$output" passed)
+  failed=$(($(count "$output" failed) + $(count "$output" 'errors?')))
+  skipped=$(count "$output" skipped)
+  printf "$row" "$run" "$seed" "$load" "$passed" "$failed" "$skipped" $((SECONDS - begun))
+  : "${first_total:=$((passed + skipped))}"
+  if ((code != 0 || skipped > ${SKIPS:-0} || passed + skipped < first_total)); then
     is_bad=1
-    echo "      exit code $code: $output"
-    grep -E '^(FAILED|ERROR) ' "$output"
+    echo "      not good (exit code $code): $output"
+    grep -E '^(FAILED|ERROR|SKIPPED) ' "$output"
   fi
 done
 exit $is_bad

@@ -5,8 +5,10 @@ killed process leaves behind, which is the same in both places. PYTEST_DEBUG_TEM
 """
 
 import gc
+import itertools
 import os
 import random
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -15,8 +17,9 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite(  # so that a difference is shown, not only that there is one
     "tests.golden.recording",
     "paceline.testing.store_contract",
-    "paceline.testing.store_contract_attempts",
     "paceline.testing.store_contract_engine",
+    "paceline.testing.store_contract_results",
+    "paceline.testing.store_contract_units",
     "paceline.testing.store_steps",
 )
 from tests.golden.recording import Recordings  # noqa: E402
@@ -32,6 +35,7 @@ settings.load_profile("suite")  # a busy machine breaks no promise
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="rewrite the recorded answers instead of failing")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests in each, in random order")
+    parser.addoption("--slowest", type=int, metavar="N", help="write the N slowest tests to a file, and name it")
     parser.addoption("--seeds", type=int, default=100_000, help="lives of the simulated world in a soak")
     parser.addoption("--nights", type=int, default=20_000, help="nights of a simulated engine in a soak")
 
@@ -51,6 +55,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in groups:
         order.shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List the slowest tests, with their fixtures: one line for each would hide the result."""
+    count = config.getoption("--slowest")
+    if not count:
+        return
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid] += report.duration
+    file = config.rootpath / ".pytest_cache" / "slowest"
+    file.parent.mkdir(exist_ok=True)
+    order = sorted(seconds, key=lambda name: -seconds[name])
+    slowest = [f"{seconds[name]:6.1f} s  {name}\n" for name in order[:count]]
+    file.write_text("".join(slowest))
+    terminalreporter.write(f"slowest tests, all {len(slowest)} in {file.relative_to(config.rootpath)}:\n")
+    terminalreporter.write("".join(slowest[:5]))
 
 
 @pytest.fixture

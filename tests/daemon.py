@@ -30,11 +30,10 @@ import pytest
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve
-from paceline.api.token_registry import join_fleet
-from paceline.api.tokens import AccessTokens
-from paceline.cli.home_engine import leading_engine
-from paceline.cli.wiring import Home, open_home
+from paceline.api.tokens import AccessTokens, join_fleet
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.daemon.engines import leading_engine
+from paceline.daemon.home import Home, open_home
 from paceline.engine import command_log as control
 from paceline.engine.engine import Engine
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts, UnitSpec
@@ -97,7 +96,7 @@ class Daemon:
         specs = [UnitSpec(id=unit, prompt=f"do {unit}", cwd=folder) for unit in units]
         self.store.add_campaign(campaign, specs, update=False, now=time.time())
         control.send(self.store, "campaigns", now=time.time())
-        self.engine.obey()
+        self.engine.apply_commands()
 
     def park(self, campaign: str, until: float) -> None:
         """Park one unit of a campaign without accounts, as the engine does when a quota window is spent."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 from tests.cli.shell import accept_interrupts
+from tests.slot_engines import end_slot_engines
 from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 90.0
@@ -75,17 +76,22 @@ class Fleet:
         store_url: str | None = None,
         host: str | None = None,
         program: Sequence[str] = PROGRAM,
+        options: Sequence[str] = (),
         **env: str,
     ) -> Member:
         """Start another member, as on a machine with this name, and wait until it serves."""
         env = {**self.env(home, store_url), **env}
-        process = self.start("up", "--port", "0", "--json", env=env, host=host, program=program)
+        process = self.start("up", "--port", "0", "--json", *options, env=env, host=host, program=program)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
         member = Member(process, json.loads(line)["url"], env)
         self.members.append(member)
         return member
+
+    def up_machine(self, name: str) -> Member:
+        """Start another member on a machine of its own, which the others reach over the network."""
+        return self.up(name, host=name, options=("--host", "0.0.0.0", "--insecure"))
 
     def start(
         self,
@@ -182,3 +188,4 @@ def fleet_in(folder: Path, store_url: str) -> Iterator[Fleet]:
         yield fleet
     finally:
         fleet.close()
+        end_slot_engines(folder)

@@ -14,7 +14,7 @@ import pytest
 from tests.postgres_server import SERVER_USER, PostgresServer
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 

@@ -3,12 +3,15 @@
 Our own server listens on a Unix socket in a temporary folder. Each test gets a schema of its own.
 """
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import uuid
@@ -71,11 +74,21 @@ class PostgresServer:
                     os.kill(pid, signal.SIGCONT)
 
 
+@functools.cache
 def _binaries() -> Path:
+    """Return where the programs are: in a copy if the user of the server cannot reach them, as below `/root`."""
     found = importlib.util.find_spec(PACKAGE)
     assert found is not None, f"{PACKAGE} is not installed; run `make env`"
     assert found.origin is not None
-    return Path(found.origin).parent / "pginstall" / "bin"
+    package = Path(found.origin).parent
+    if os.geteuid() != 0 or all(folder.stat().st_mode & stat.S_IXOTH for folder in package.resolve().parents):
+        return package / "pginstall" / "bin"
+    copy = Path(tempfile.mkdtemp(prefix="pg-programs-"))
+    atexit.register(shutil.rmtree, copy)
+    copy.chmod(0o755)
+    for folder in (package / "pginstall", package.with_name(f"{PACKAGE}.libs")):
+        shutil.copytree(folder, copy / folder.relative_to(package.parent), symlinks=True)
+    return copy / PACKAGE / "pginstall" / "bin"
 
 
 def _run(program: str, *arguments: str) -> None:

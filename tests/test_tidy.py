@@ -1,13 +1,15 @@
-"""The shape, the names and the English of the code base stay within their budgets.
+"""The code base grows nowhere, and its names and its English follow the rules.
 
-What is over a budget today stands in `tidy_allowed.toml`, and that list only shrinks. The checks are in `tests/tidy/`;
-the second half of this file proves that each of them can fail.
+The totals and what breaks a rule today stand in `tidy_allowed.toml`, and that list only shrinks. The checks are in
+`tests/tidy/`; the second half of this file proves that each of them can fail. Sizes of single modules, functions and
+classes only cause warnings of `make lint`.
 """
 
 import importlib
+from pathlib import Path
 
 import pytest
-from tests.tidy import checks, names, prose, ratchet, references, shape
+from tests.tidy import checks, names, prose, ratchet, references, shape, totals
 from tests.tidy.ratchet import Report
 from tests.tidy.source import Finding, Module, Sources
 
@@ -27,6 +29,8 @@ CONTRACT = {
     "paceline.cli": "main",
 }
 """The public paths: those of the contract and those that the documentation shows."""
+LOWERED_LATER = {"totals"}
+"""Bars that need not be lowered with each change: `python -m tests.tidy` does it."""
 
 
 def test_the_code_base_is_within_its_budgets() -> None:
@@ -35,7 +39,7 @@ def test_the_code_base_is_within_its_budgets() -> None:
     found = [
         line
         for report in reports
-        for line in ratchet.complaints(report, allowed.get(report.check, {}), strict=ratchet.STRICT)
+        for line in ratchet.complaints(report, allowed.get(report.check, {}), strict=report.check not in LOWERED_LATER)
     ]
     assert not found, "\n" + "\n".join(found)
     assert set(allowed) <= {report.check for report in reports}
@@ -274,6 +278,60 @@ def test_the_layer_list_of_contributing_is_generated() -> None:
     right = f"Rules\n{prose.LAYERS_BEGIN}\n1. `cli`\n2. `api`, `gateway`\n{prose.LAYERS_END}\nMore\n"
     assert prose.with_layers(stale, PYPROJECT) == right
     assert [len([*prose.layers_in_contributing(text, PYPROJECT)]) for text in (right, stale, "Rules\n")] == [0, 1, 1]
+
+
+TWIN = """
+class A(msgspec.Struct):
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    f: int
+class B(msgspec.Struct):
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    f: int
+    g: int
+    h: int
+"""
+
+
+def test_totals_are_counted_over_modules_structs_and_pages(tmp_path: Path) -> None:
+    (tmp_path / "decisions").mkdir()
+    (tmp_path / "decisions" / "why.md").write_text("left out")
+    (tmp_path / "page.md").write_text("two words")
+    given = sources(
+        {
+            "core/__init__.py": '"""Contents."""\n',
+            "core/a.py": f'"""Text."""\nfrom paceline.core import b\n\nLIMIT = 3  # a reason\n{TWIN}',
+            "core/b.py": "def f(x):\n    # why\n    return B(a=x.a, b=x.b, c=x.c, d=x.d, e=x.e)\n",
+            "testing/c.py": "from paceline.core.a import A\n",
+            **{f"api/m{number}.py": "" for number in range(9)},
+            "api/__init__.py": "",
+        }
+    )
+
+    assert keys([*totals.totals(given, tmp_path)]) == {
+        "product lines": 25,
+        "product code lines": 20,
+        "files": 14,
+        "small files": 14,
+        "lines of heads": 5,
+        "import edges": 2,
+        "classes": 2,
+        "twin structs": 1,
+        "copied fields": 5,
+        "numbers in core": 1,
+        "packages without contents": 1,
+        "words of docs": 2,
+        "lines of api": 0,
+        "lines of core": 25,
+        "lines of testing": 1,
+    }
 
 
 # The ratchet.

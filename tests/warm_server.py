@@ -66,7 +66,7 @@ def import_all() -> None:
     commands = import_module("paceline.cli.commands")
     for module in pkgutil.iter_modules(commands.__path__):
         import_module(f"{commands.__name__}.{module.name}")
-    import_module("paceline.cli.daemon")
+    import_module("paceline.daemon.daemon")
     import_module("paceline.store.postgres")
     import_module("paceline.api.app")._handlers()
     import_module("paceline.detect").compile_patterns()

@@ -1,7 +1,7 @@
 """Policies on the same seeded days. Prints one line per day and a mean; with --out it writes figures, table and plots.
 
     python -m benchmarks.control --family leases --scenario drift --policy paceline --seeds 0-3
-    python -m benchmarks.control --out docs/control --seeds 1000-1001
+    python -m benchmarks.control --out benchmarks/control/results --seeds 1000-1001
 
 Seeds below 1000 are for tuning. The family `replicas` is never tuned on.
 """

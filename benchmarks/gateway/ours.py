@@ -12,12 +12,13 @@ import uvicorn
 import uvloop
 
 from paceline import Limiter
+from paceline.agents.account import Account
 from paceline.clock import SystemClock
-from paceline.engine.garbage import collect_seldom
+from paceline.engine.engine import collect_seldom
 from paceline.engine.key_commands import KeyRequest, create_key, scope_of_key
 from paceline.gateway import ClientKeys, Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings, KeyPoolSettings, Settings
+from paceline.settings import KeyPoolSettings, Settings
 from paceline.store import SqliteStore
 
 MOST = 10**9
@@ -34,7 +35,7 @@ async def nothing(scope: object, receive: object, send: object) -> None:
 async def serve(base_url: str, token: str, folder: Path) -> None:
     clock, store = SystemClock(), SqliteStore(folder / "paceline.db")
     accounts = [
-        AccountSettings(name=name, provider="openai", kind="metered", base_url=base_url, key_env="KEY")
+        Account(name=name, provider="openai", kind="metered", base_url=base_url, key_env="KEY")
         for name in ("work", "second")
     ]
     scope = scope_of_key(RULED.name)
@@ -52,7 +53,7 @@ async def serve(base_url: str, token: str, folder: Path) -> None:
     )
     access.keys = ClientKeys(store.client_keys)
     access.use_pools({"team": KeyPoolSettings(name="team", accounts=("work", "second"))})
-    gateway.calls.spend.use_store(store, clock.now())
+    gateway.calls.spend.use_store(store)
     config = uvicorn.Config(
         nothing,
         http=make_server_protocol(gateway),

@@ -15,7 +15,7 @@ from benchmarks.postgres import peers
 from benchmarks.postgres.server import new_database
 from benchmarks.store import NOW, SUCCEEDED, add_units, claim, record
 from paceline.clock import SystemClock
-from paceline.engine.garbage import collect_seldom
+from paceline.engine.engine import collect_seldom
 from paceline.events import Event
 from paceline.store import SqliteStore, Store
 from paceline.store.postgres import PostgresStore

@@ -65,7 +65,6 @@ def merge(night: Night) -> None:
     night.paceline("apply metric --undo")
     night.paceline("apply metric", code=NEEDS_YOU)
     resolve_conflict(night)
-    night.paceline("apply metric")
     night.paceline("accept science/is_leap_year")
     night.paceline("apply science")
     night.paceline("gc --dry-run")

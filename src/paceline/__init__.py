@@ -21,7 +21,7 @@ from paceline.errors import (
     SlotTimeout,
 )
 from paceline.events import Event
-from paceline.names_on_use import names_on_use
+from paceline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from paceline.client.daemon_client import Client
@@ -51,7 +51,7 @@ __all__ = [
     "openai_compatible_usage",
 ]
 
-__getattr__ = names_on_use(
+__getattr__ = lazy_exports(
     __name__,
     {
         "Client": "paceline.client.daemon_client",

@@ -16,7 +16,8 @@
      │   ├─ StoreDamaged         the database is not readable as one
      │   ├─ StoreGone            the database was deleted or replaced while it was in use
      │   ├─ StoreUnreachable     the database server does not answer; it is asked again
-     │   └─ StoreTooNew          written by a newer Paceline
+     │   ├─ StoreTooNew          written by a newer Paceline
+     │   └─ StoreTooOld          written by a version that was never released
      ├─ ExecutorError            a session cannot be started; none was
      │   ├─ AttemptInUse         this attempt was started before
      │   └─ SpoolError           the spool cannot be written
@@ -50,7 +51,7 @@ Errors of other libraries are converted to these where they enter. Data from out
 agent's output) never raises: data that cannot be read counts as *unknown*.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from paceline.core import Deferred
@@ -136,6 +137,14 @@ class StoreUnreachable(StoreError):
 
 class StoreTooNew(StoreError):
     """The database was written by a newer Paceline."""
+
+
+class StoreTooOld(StoreError):
+    """The database was written by a version that was never released; it is left as it is."""
+
+
+OUTAGES: Final = (StoreUnreachable, StoreBusy, StoreFull)
+"""The errors of a store that pass by themselves."""
 
 
 class ExecutorError(PacelineError):

@@ -12,7 +12,7 @@ import msgspec
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "slot.granted": ("ticket", "waited"),
-    "slot.deferred": ("ticket", "reason", "detail", "retry_at"),
+    "slot.deferred": ("ticket", "reason", "detail", "retry_at", "campaign", "account", "host"),
     "slot.released": ("ticket", "held"),
     "slot.lost": ("ticket", "reclaimed_at"),
     "slot.reclaimed": ("ticket",),
@@ -26,7 +26,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "window.closed": ("window", "resets_at", "source", "confidence", "probe_at"),
     "window.canary": ("window", "ticket"),
     "window.reopened": ("window",),
-    "account.held": ("detail",),
+    "account.held": ("detail", "until"),
     "unit.started": ("attempt", "session_id"),
     "unit.resumed": ("attempt", "session_id"),
     "unit.done": ("reason", "resume_at", "exit_code", "attempts"),
@@ -36,6 +36,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "unit.held": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.unverified": ("reason", "resume_at", "exit_code", "attempts"),
     "unit.quarantined": ("reason", "resume_at", "exit_code", "attempts"),
+    "unit.worked": ("exit_code",),
     "unit.checked": ("round", "exit_code", "seconds", "reason"),
     "unit.delivered": ("branch", "commit", "patch"),
     "unit.ending": ("reason", "resume_at"),
@@ -68,7 +69,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 ATTEMPT_STARTS: Final = frozenset({"unit.started", "unit.resumed"})
 """An attempt begins with one of these events."""
-_WITHIN_ATTEMPTS: Final = frozenset({"unit.checked", "unit.delivered", "unit.ending"})
+_WITHIN_ATTEMPTS: Final = frozenset({"unit.worked", "unit.checked", "unit.delivered", "unit.ending"})
 ATTEMPT_ENDS: Final = frozenset(name for name in FIELDS if name.startswith("unit.")) - ATTEMPT_STARTS - _WITHIN_ATTEMPTS
 """An attempt ends with one of these events."""
 
@@ -81,3 +82,8 @@ class Event(msgspec.Struct, frozen=True, tag=True):
     scope: str | None = None
     unit: str | None = None
     fields: dict[str, object] = {}
+
+
+def is_campaign_wait(event: Event) -> bool:
+    """Return whether the event is about units of a campaign that wait, and not about one slot of a program."""
+    return event.name == "slot.deferred" and "campaign" in event.fields

@@ -11,8 +11,8 @@ from tests.agents.agent_cli import AGENTS, InstalledAgent, base_environ
 
 from paceline.agents import Account, load_agent
 from paceline.core import GovernorSettings, ScopeStatus
+from paceline.engine.capacity.governor_state import load_governor
 from paceline.engine.engine import Engine
-from paceline.engine.governor_state import load_governor
 from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors.process import ProcessExecutor

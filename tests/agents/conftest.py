@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.agents.fake_machine import FakeMachine
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = "INSIDE_PACELINE_TEST"
@@ -25,3 +26,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return True
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeMachine:
+    return FakeMachine(tmp_path)

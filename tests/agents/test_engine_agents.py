@@ -1,4 +1,4 @@
-"""The engine with the unmodified Claude Code and Codex CLIs: park, resume, and who pays (docs/agents.md).
+"""The engine with the unmodified Claude Code and Codex CLIs: park, resume, and who pays (tests/agents/README.md).
 
 Runs on `make test-agents`. The CLIs are real processes in real time; the engine and the provider share a clock that
 only the test moves, so that the wait for a window is over at once.

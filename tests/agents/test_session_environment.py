@@ -1,11 +1,14 @@
-"""What a session inherits: enough for its tools, nothing that bills anybody else, and exactly its own key."""
+"""The environment of a session: what it inherits, what it does not, and which key it has."""
 
 import msgspec
 import pytest
 
 from paceline.agents import Account, AgentProfile, load_agent
 from paceline.agents.profile import check_agent
-from paceline.agents.session_environment import EnvironmentRules, session_environment
+from paceline.agents.session_environment import (
+    EnvironmentRules,
+    session_environment,
+)
 from paceline.errors import InvalidInput, WouldBillKey
 
 MAX_1 = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.max-1"})

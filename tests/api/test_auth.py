@@ -8,9 +8,8 @@ import pytest
 from tests.daemon import Daemon, RunDaemon
 
 from paceline.api.auth import LOGIN_POLICY
-from paceline.api.token_registry import own_token_of
-from paceline.api.tokens import change_key_of, cookie_of, load_token, load_tokens
-from paceline.engine.authorship import person
+from paceline.api.tokens import change_key_of, cookie_of, load_token, load_tokens, own_token_of
+from paceline.engine.command_log import person
 from paceline.errors import InvalidSettings
 
 POLICY = (

@@ -6,8 +6,7 @@ from tests.daemon import Daemon
 
 from paceline.api.app import ROUTES
 from paceline.api.auth import SAFE_METHODS
-from paceline.engine.authorship import person
-from paceline.engine.command_log import is_change
+from paceline.engine.command_log import is_change, person
 from paceline.store import StoredEvent
 from paceline.testing.store_steps import ended, record
 
@@ -15,6 +14,7 @@ WORK = {
     ("POST", "/v1/slots"),
     ("POST", "/v1/slots/{slot_id:str}/renew"),
     ("POST", "/v1/slots/{slot_id:str}/signal"),
+    ("DELETE", "/v1/slots"),
     ("DELETE", "/v1/slots/{slot_id:str}"),
     ("POST", "/v1/signals"),
     *(("POST", f"/v1/hosts/{{name:str}}/{path}") for path in ("join", "orders", "reports")),

@@ -7,8 +7,7 @@ import httpx
 import pytest
 from tests.daemon import Daemon
 
-from paceline.api.token_registry import host_token_of, revoke_host_tokens
-from paceline.api.tokens import READ_AGAIN_SECONDS
+from paceline.api.tokens import READ_AGAIN_SECONDS, host_token_of, revoke_host_tokens
 
 OWN = "/v1/hosts/box1/join"
 OTHERS = (

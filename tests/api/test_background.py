@@ -4,11 +4,11 @@ import asyncio
 
 from paceline.api.background import BackgroundReaders
 from paceline.errors import StoreBusy
-from paceline.store import MemoryStore, StoredEvent
+from paceline.store import SqliteStore, StoredEvent
 from paceline.testing.engine_harness import EngineHarness
 
 
-class BusyStore(MemoryStore):
+class BusyStore(SqliteStore):
     """Whose events cannot be read the first times."""
 
     failures = 1
@@ -21,7 +21,7 @@ class BusyStore(MemoryStore):
 
 
 async def test_the_time_line_is_shown_once_the_store_can_be_read() -> None:
-    store = BusyStore()
+    store = BusyStore.in_memory()
     async with EngineHarness(store=store) as harness:
         await harness.run(60.0)
         readers = BackgroundReaders(harness.engine, {})

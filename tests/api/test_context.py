@@ -8,7 +8,7 @@ import pytest
 from tests.daemon import Daemon
 
 from paceline.core import GovernorSettings
-from paceline.engine.governor_state import load_governor
+from paceline.engine.capacity.governor_state import load_governor
 
 COMMANDS = "BEFORE INSERT ON events WHEN instr(CAST(new.body AS TEXT), '\"control.') > 0"
 STATES = "BEFORE INSERT ON states"

@@ -12,8 +12,8 @@ from paceline.api.auth import App, Receive, Scope, Send
 from paceline.api.leader_proxy import PATIENCE_SECONDS, LeaderProxy, is_read
 from paceline.api.server import serve
 from paceline.api.tokens import AccessTokens
-from paceline.leadership import Leader
-from paceline.shared_leadership import this_machine
+from paceline.leadership.election import Leader
+from paceline.leadership.fleet import this_machine
 
 TOKENS = AccessTokens("f" * 40, "r" * 40)
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -135,6 +135,25 @@ async def test_a_slot_without_a_key_is_not_requested_twice() -> None:
         refused = await client.post("/v1/slots", json={"scope": "anthropic"})
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+
+
+async def test_a_call_that_the_leader_breaks_off_again_is_answered_in_the_shape_of_the_provider() -> None:
+    requests = 0
+
+    async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        await reader.readuntil(b"\r\n\r\n")
+        requests += 1
+        writer.close()
+
+    closing = await asyncio.start_server(count, "127.0.0.1", 0)
+    port = closing.sockets[0].getsockname()[1]
+    async with closing, standby_of(leader_at(f"http://127.0.0.1:{port}")) as client:
+        refused = await client.post("/gateway/key/v1/messages", json={})
+
+    error = refused.json()
+    assert (refused.status_code, error["type"], error["error"]["type"]) == (503, "error", "api_error")
+    assert requests == 2
 
 
 async def close_after_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.certificates import Certificate, make_certificate
 
-from paceline.api.tls import ServerCertificate, check_exposure, is_exposed, load_certificate
+from paceline.api.server import ServerCertificate, check_exposure, is_exposed, load_certificate
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.settings.model import ApiTable
 

@@ -11,7 +11,9 @@ from benchmarks.control.penalties import EstimatedAdvice
 from benchmarks.control.provider import PublicReadings
 from benchmarks.control.replicas import Replicas
 from benchmarks.control.run import ORACLE, Task, simulate
-from benchmarks.control.scenarios import SCENARIOS, day_of
+from benchmarks.control.scenarios import day_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 OPUS = "opus-4-6"
 HALF_AN_HOUR = 1800.0
@@ -166,7 +168,7 @@ def test_a_job_resets_late_or_a_person_early_and_the_rest_is_announced_right() -
 # -- the day -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@given(st.integers(0, 2**32))
 def test_a_scaled_cap_begins_as_configured_and_stays_within_half_of_it(seed: int) -> None:
     steps = scaling(Random(seed), 24).steps
 
@@ -175,7 +177,7 @@ def test_a_scaled_cap_begins_as_configured_and_stays_within_half_of_it(seed: int
     assert 12 <= min(level for _, level in steps) < max(level for _, level in steps) <= 36
 
 
-@pytest.mark.parametrize("seed", range(20))
+@given(st.integers(0, 2**32))
 def test_a_stranger_with_a_job_has_the_same_number_of_sessions_each_time(seed: int) -> None:
     steps = jobs(Random(seed), 6).steps
 
@@ -203,7 +205,7 @@ def test_a_semaphore_at_the_exact_cap_is_never_refused(scenario: str) -> None:
     assert (figures.runs > 20, figures.by_kind) == (True, {})
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", ["steady", "everything"])
 def test_no_simple_policy_does_more_than_the_oracle(scenario: str) -> None:
     best = simulate(Task("replicas", scenario, 3, ORACLE), until=HALF_AN_HOUR)
     others = [simulate(Task("replicas", scenario, 3, policy), until=HALF_AN_HOUR) for policy in SIMPLE]

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cli.shell import shell as shell
+from tests.slot_engines import end_slot_engines
 from tests.warm_process import WarmProcess
 from typer.testing import CliRunner
 
 from paceline.cli.main import app
-from paceline.cli.wiring import open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.daemon.home import open_home
 from paceline.store import OutcomeRecord
 
 TERMINAL_ENV = {"TZ": "UTC", "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
@@ -40,6 +41,7 @@ class Workspace:
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
         return path
 
@@ -71,6 +73,7 @@ class Workspace:
         for process in self._started:
             process.kill()
             process.communicate()
+        end_slot_engines(self.folder)
         for status in self.home.glob("spool/*/status.json"):
             pid = json.loads(status.read_text()).get("supervisor_pid")
             if pid is not None and str(self.home) in _command_line(pid):
@@ -137,3 +140,12 @@ def park(unit_count: int = 1, *, reason: str = "the quota window is spent", unti
             home.store.record_outcomes(
                 [OutcomeRecord(unit_id=unit.id, fence=unit.fence, transition=transition)], now=now
             )
+
+
+@pytest.fixture
+def bare_path(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Only what the test puts there is installed."""
+    bin_folder = workspace.folder / "bin"
+    bin_folder.mkdir()
+    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+    return bin_folder

@@ -7,7 +7,7 @@ import sys
 
 from paceline.cli import main
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import MIGRATIONS, Migration
+from paceline.store.schema import MIGRATIONS, Migration
 
 NEXT = {
     "additive": Migration(

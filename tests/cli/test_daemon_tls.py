@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.certificates import Certificate, make_certificate
-from tests.cli.shell import Shell
+from tests.cli.shell import PATIENCE_SECONDS, Shell
 from tests.cli.test_daemon import end
 
 from paceline import Client
@@ -89,7 +89,7 @@ def _run_program(folder: Path, env: dict[str, str]) -> str:
     """Run a program that finds the daemon and its token in the home."""
     done = subprocess.run(
         [sys.executable, "-c", SLOT], cwd=folder, env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.cli.test_wiring_postgres import as_address
-from tests.fleet import Fleet, Member, fleet_in, until
+from tests.fleet import PATIENCE_SECONDS, Fleet, Member, fleet_in, until
 from tests.postgres_server import empty_schema
 
 from paceline.agents.account import gateway_key
@@ -24,13 +24,13 @@ def fleet(tmp_path: Path, postgres_url: str) -> Iterator[Fleet]:
 def call(member: Member, key: str) -> int:
     headers = {"x-api-key": key, "content-type": "application/json"}
     return httpx.post(
-        f"{member.url}/gateway/work/v1/messages", headers=headers, json=CALL, timeout=30, trust_env=False
+        f"{member.url}/gateway/work/v1/messages", headers=headers, json=CALL, timeout=PATIENCE_SECONDS, trust_env=False
     ).status_code
 
 
 def read(member: Member, token: str) -> int:
     headers = {"authorization": f"Bearer {token}"}
-    return httpx.get(f"{member.url}/v1/pool", headers=headers, timeout=30, trust_env=False).status_code
+    return httpx.get(f"{member.url}/v1/pool", headers=headers, timeout=PATIENCE_SECONDS, trust_env=False).status_code
 
 
 def test_sessions_and_users_of_a_standby_reach_the_gateway_of_the_leader(fleet: Fleet) -> None:

@@ -6,7 +6,7 @@ from zoneinfo import TZPATH, ZoneInfo
 
 import pytest
 
-from paceline.cli.inputs import named_local_zone
+from paceline.daemon.times import named_local_zone
 
 ZONES = next((folder for folder in map(Path, TZPATH) if (folder / "Asia" / "Tokyo").is_file()), None)
 needs_zone_files = pytest.mark.skipif(ZONES is None, reason="this machine has no zone files")

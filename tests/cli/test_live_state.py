@@ -15,9 +15,9 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
-from paceline.cli.top.row_text import scope_row, strip
+from paceline.cli.top.cells import scope_row, strip
 from paceline.cli.top.snapshot import SnapshotReader
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 
 ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
 CALLS = 3
@@ -35,7 +35,8 @@ provider = "anthropic"
 kind = "metered"
 base_url = "{url}"
 key_env = "WORK_KEY"
-max_parallel_requests = 1
+[limits]
+"anthropic/work" = 1
 [prices]
 "m" = {{ input = 2.0, output = 1000.0 }}
 """
@@ -128,10 +129,14 @@ daily_budget = "$3.50"
 provider = "anthropic"
 kind = "metered"
 base_url = "http://127.0.0.1:9"
+[accounts.bare]
+provider = "anthropic"
+kind = "metered"
+key_env = "BARE_KEY"
 [key_pools.team]
 accounts = ["dead", "work"]
 """
-        configured = settings(provider.url).replace("max_parallel_requests = 1\n", f"{pool}")
+        configured = settings(provider.url).replace('[limits]\n"anthropic/work" = 1\n', f"{pool}")
         daemon = Daemon(tmp_path, configured, "", here)
         with contextlib.ExitStack() as stack:
             client = await asyncio.to_thread(stack.enter_context, daemon.up())
@@ -141,7 +146,7 @@ accounts = ["dead", "work"]
             accounts = (await asyncio.to_thread(client.get, "/v1/accounts")).json()
             with open_home(daemon.env, tmp_path) as home:
                 top = await asyncio.to_thread(SnapshotReader(home).read, time.time())
-            why = [await asyncio.to_thread(daemon.give, "why", name) for name in ("team", "dead", "work")]
+            why = [await asyncio.to_thread(daemon.give, "why", name) for name in ("team", "dead", "work", "bare")]
             asked = await asyncio.to_thread(daemon.give, "why", "team", "--json")
             overview = (await asyncio.to_thread(client.get, "/v1/overview")).json()
             await asyncio.to_thread(stack.close)
@@ -151,7 +156,8 @@ accounts = ["dead", "work"]
     assert " cannot be reached since " in line
     assert re.search("; (tried last in|the next call of) the pool team", line)
     told = [each.stdout.count(" cannot be reached since ") for each in why]
-    assert told == [1, 1, 0]
+    assert told == [1, 1, 0, 0]
+    assert "bare its key: BARE_KEY is not set where `paceline up` was started\n" in why[3].stdout
     (line,) = [each for each in status.stdout.splitlines() if each.startswith("anthropic/work")]
     assert "its budget: $3.00 of $3.50/day" in line
     assert "its budget: $3.00 of $3.50/day" in why[2].stdout

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from paceline.cli.log_file import LastWarnings, LogFile
+from paceline.daemon.process import LastWarnings, LogFile
 from paceline.errors import StoreFull
 
 

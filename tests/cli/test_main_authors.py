@@ -6,10 +6,9 @@ from tests.cli.commands.test_accept import leave_unverified
 from tests.cli.conftest import Workspace, decode_lines
 
 from paceline.cli.main import COMMANDS
-from paceline.cli.wiring import open_home
-from paceline.engine.authorship import person
-from paceline.engine.command_log import is_change
-from paceline.engine.governor_state import GOVERNOR_STATE
+from paceline.daemon.home import open_home
+from paceline.engine.capacity.governor_state import GOVERNOR_STATE
+from paceline.engine.command_log import is_change, person
 
 ONLY_READ = {
     *("preview", "forecast", "list", "status", "units", "why", "logs", "diff", "events", "doctor", "results", "show"),
@@ -19,7 +18,8 @@ ELSEWHERE = {
     "exec": "programs use capacity",
     "demo": "it has a home of its own",
     "apply": "it changes a repository, whose history says who did it",
-    "store": "the copy of a store has the same events as the store",
+    "export": "it only reads; a file has the same events as the home",
+    "import": "the home has the events of the file, with their authors",
     "top": "its keys give the commands that are tried here",
     "worker": "it changes nothing here; the leader does",
     "up": "it registers the tokens of the home, as `token` does",

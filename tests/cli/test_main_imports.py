@@ -3,7 +3,15 @@
 import subprocess
 import sys
 
-SLOW = ("httpx", "litestar", "textual", "uvicorn", "paceline.detect", "paceline.engine.engine", "paceline.simulation")
+SLOW = (
+    "httpx",
+    "litestar",
+    "textual",
+    "uvicorn",
+    "paceline.agents.known",
+    "paceline.engine.engine",
+    "paceline.simulation",
+)
 LIGHT = ("add", "events", "keys", "limits", "list", "pause", "results", "status", "token", "top", "units", "up", "why")
 
 

@@ -74,7 +74,7 @@ def test_the_page_shows_the_files_that_the_example_makes(night: Workspace) -> No
 
 
 def test_the_machine_is_found_well_and_the_plan_would_start(night: Workspace) -> None:
-    assert "Nothing is wrong." in night.run("doctor").stdout
+    assert "Nothing that was checked is wrong." in night.run("doctor").stdout
     assert "4 would start now (4 on max-1)" in night.run("preview", "metric.toml").stdout
 
 

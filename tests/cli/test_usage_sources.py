@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.usage_sources import usage_sources
 from paceline.core.signals import Usage
+from paceline.daemon.engines import usage_sources
 from paceline.settings import load_settings
-from paceline.simulation.provider import FakeProvider, Step
+from paceline.testing.provider import FakeProvider, Step
 
 FILE = """
 [providers.umans]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import TERMINAL_ENV, Workspace, decode_lines, finish, lines_of, read_until
 from tests.cli.test_wiring_postgres import as_address
-from tests.fleet import Fleet, fleet_in, until
+from tests.fleet import PATIENCE_SECONDS, Fleet, fleet_in, until
 from tests.postgres_server import empty_schema
 
-from paceline.store.postgres_schema import MIGRATIONS
+from paceline.store.schema import MIGRATIONS
 
 OLD = [f"old{number}" for number in range(20)]
 NEW = [f"new{number}" for number in range(5)]
@@ -125,7 +125,7 @@ def test_engines_are_restarted_one_by_one_with_a_newer_version_and_back(fleet: F
 
     expected = Counter(f"u{number}" for number in range(units))
     assert (Counter(fleet.lines("starts")), Counter(fleet.lines("ends"))) == (expected, expected)
-    assert [member.process.wait(20) for member in (old, newer)] == [0, 0]
+    assert [member.process.wait(PATIENCE_SECONDS) for member in (old, newer)] == [0, 0]
 
 
 def test_a_process_that_stands_by_ends_after_an_update_that_it_cannot_follow(fleet: Fleet) -> None:
@@ -133,13 +133,13 @@ def test_a_process_that_stands_by_ends_after_an_update_that_it_cannot_follow(fle
     until(lambda: leader.state == "leading")
     standby.signal(signal.SIGSTOP)
     leader.signal(signal.SIGTERM)
-    assert leader.process.wait(20) == 0
+    assert leader.process.wait(PATIENCE_SECONDS) == 0
     newer = fleet.up("a", program=("tests.cli.newer_paceline", "breaking"))
     until(lambda: newer.state == "leading")
 
     standby.signal(signal.SIGCONT)
 
-    _, said = standby.process.communicate(timeout=20)
+    _, said = standby.process.communicate(timeout=PATIENCE_SECONDS)
     assert (standby.process.returncode, "Traceback" in said) == (1, False)
     known = len(MIGRATIONS)
     assert f"was updated by a newer Paceline (schema {known + 1}, this one knows {known}): upgrade" in said

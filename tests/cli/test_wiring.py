@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
-from paceline.engine.governor_state import GOVERNOR_STATE
+from paceline.daemon.home import open_home
+from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.errors import EngineBusy, StoreDamaged
-from paceline.leadership import ENGINE, Leader, LeaderLock
+from paceline.leadership.election import ENGINE, Leader, LeaderLock
 from paceline.store import SqliteStore
-from paceline.store.migrations import MIGRATIONS
+from paceline.store.schema import MIGRATIONS, Migration
 
 JOURNAL = ("", "-wal", "-shm")
 
@@ -42,6 +42,29 @@ def test_a_database_that_is_gone_beside_a_filled_spool_is_no_new_home(
     assert "restore a copy" in workspace.run("doctor", code=1).stdout
 
 
+def test_a_database_without_work_beside_a_filled_spool_is_named_by_every_command_and_left_as_it_is(
+    workspace: Workspace,
+) -> None:
+    workspace.run("list")
+    database = workspace.home / "paceline.db"
+    before = database.read_bytes()
+    run_one_unit(workspace)
+    for suffix in JOURNAL:
+        Path(f"{database}{suffix}").unlink(missing_ok=True)
+    database.write_bytes(before)
+    loss = f"{database} has no work, but {workspace.home}/spool has the output of 1 session: its -wal file may be lost."
+
+    said = workspace.run("list")
+    doctor = workspace.run_json("doctor", code=1)
+
+    assert "No campaigns" in said.stdout
+    assert said.stderr.startswith(f"Warning: {loss} Restore a copy of it, with its -wal file if there is one")
+    assert loss.removesuffix(".") in [each["detail"] for each in doctor["findings"] if each["verdict"] == "wrong"]
+    workspace.run("run", workspace.folder / "docs.toml")
+    assert loss in (workspace.home / "paceline.log").read_text()
+    assert workspace.run("list").stderr == ""
+
+
 def test_an_empty_database_beside_its_journal_is_left_for_a_person(workspace: Workspace) -> None:
     workspace.home.mkdir()
     database, journal = workspace.home / "paceline.db", workspace.home / "paceline.db-wal"
@@ -62,9 +85,13 @@ def test_an_empty_home_is_a_new_one(workspace: Workspace) -> None:
 def test_an_older_database_is_not_updated_under_a_running_engine(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.leadership.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("paceline.leadership.election.TURN_SECONDS", 0.0)
     workspace.home.mkdir()
-    SqliteStore(workspace.home / "paceline.db", migrations=MIGRATIONS[:-1]).close()
+    SqliteStore(workspace.home / "paceline.db").close()
+    newer = (*MIGRATIONS, Migration(("CREATE TABLE tomorrow (x INTEGER)",)))
+    defaults = SqliteStore.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "migrations", newer)
     engine = LeaderLock(workspace.home, ENGINE)
     assert engine.take()
     engine.announce(Leader(owner="older", pid=4711, since=0.0))
@@ -74,11 +101,11 @@ def test_an_older_database_is_not_updated_under_a_running_engine(
         raise AssertionError("it must not open")
 
     assert "stop it first" in said
-    assert schema_of(workspace) == len(MIGRATIONS) - 1
+    assert schema_of(workspace) == len(MIGRATIONS)
     assert "stop the older engine" in workspace.run("doctor", code=1).stdout
     engine.release()
     assert workspace.run_json("list") == {"campaigns": []}
-    assert schema_of(workspace) == len(MIGRATIONS)
+    assert schema_of(workspace) == len(newer)
 
 
 def schema_of(workspace: Workspace) -> int:

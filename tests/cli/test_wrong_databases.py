@@ -11,7 +11,7 @@ from tests.cli.test_wiring_postgres import as_address
 from tests.postgres_server import empty_schema
 
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import MIGRATIONS
+from paceline.store.schema import MIGRATIONS
 
 
 @pytest.fixture

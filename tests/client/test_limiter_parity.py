@@ -10,9 +10,18 @@ import pytest
 from tests.client.conftest import SETTINGS
 from tests.daemon import RunDaemon
 
-from paceline import CapacityError, Client, Deferred, InvalidLimit, Limiter, SlotTimeout
+from paceline import (
+    CapacityError,
+    Client,
+    Deferred,
+    InvalidLimit,
+    Limiter,
+    MaxRunsExceeded,
+    MaxSessionsExceeded,
+    SlotTimeout,
+)
 from paceline.core.signals import QuotaClosed
-from paceline.errors import InvalidDuration, InvalidInput, InvalidScope
+from paceline.errors import InvalidDuration, InvalidInput, InvalidScope, TicketConflict
 
 SCOPE = "acme/max-1/large"
 PATIENCE_SECONDS = 60.0
@@ -31,6 +40,11 @@ class Face:
         """Return the slots in flight and the queued tickets."""
         status = await self.call("scope_status", scope)
         return status.in_flight, status.queued
+
+    async def pool(self) -> tuple[int, int]:
+        """Return how many sessions and runs hold a slot."""
+        status = await self.call("status")
+        return status.active_sessions, status.active_runs
 
     async def until(self, expected: tuple[int, int]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -196,6 +210,7 @@ async def test_cooldowns_are_set(face: Face) -> None:
 async def test_a_signal_on_a_slot_is_learnt(face: Face) -> None:
     slot = await face.limiter.acquire(SCOPE)
 
+    begun = time.time()
     await done(slot.rate_limited(retry_after=50))
     paused = await face.call("scope_status", SCOPE)
     await done(slot.overloaded(retry_after=90))
@@ -203,8 +218,8 @@ async def test_a_signal_on_a_slot_is_learnt(face: Face) -> None:
     await done(slot.quota_closed(resets_at=time.time() + 3600, window="5h"))
     closed = await face.call("scope_status", SCOPE)
 
-    assert 30 < paused.paused_until - time.time() <= 50
-    assert 70 < longer.paused_until - time.time() <= 90
+    assert begun + 49 < paused.paused_until < time.time() + 51
+    assert begun + 89 < longer.paused_until < time.time() + 91
     assert (closed.window.name, closed.window.state) == ("5h", "closed")
     await done(slot.release())
 
@@ -239,6 +254,42 @@ async def test_status_shows_the_pool(face: Face) -> None:
     assert (status.active_sessions, status.active_runs) == (0, 1)
     assert (status.max_parallel_runs, status.available_run_slots) == (50, 49)
     await done(slot.release())
+
+
+async def test_sessions_and_runs_are_held_by_their_names(face: Face) -> None:
+    await face.call("set_limit", "acme", None)
+    for _ in range(2):
+        await face.call("acquire_session", "s1")
+        await face.call("acquire_run", "s1", "r1", scope=SCOPE)
+    await face.call("acquire_run", "s1", "r2")
+    with pytest.raises(TicketConflict, match="belongs to session 's1'"):
+        await face.call("acquire_run", "s2", "r1")
+    held = await face.pool(), await face.counted()
+
+    for _ in range(2):
+        await face.call("release_run", "r2")
+    without_a_run = await face.pool()
+    for _ in range(2):
+        await face.call("release_session", "s1")
+
+    assert held == ((1, 2), (1, 0))
+    assert without_a_run == (1, 1)
+    assert (await face.pool(), await face.counted()) == ((0, 0), (0, 0))
+
+
+async def test_a_name_without_a_place_is_refused_at_once(face: Face) -> None:
+    await face.call("set_limit", "sessions", 1)
+    await face.call("acquire_session", "s1")
+    await face.call("acquire_run", "s1", "r1", scope=SCOPE)
+
+    with pytest.raises(MaxSessionsExceeded, match=r"sessions at its limit \(1/1\)"):
+        await face.call("acquire_session", "s2")
+    with pytest.raises(MaxRunsExceeded, match=r"acme at its limit \(1/1\)"):
+        await face.call("acquire_run", "s1", "r2", scope=SCOPE)
+    with pytest.raises(InvalidInput):
+        await face.call("acquire_session", "")
+
+    assert await face.pool() == (1, 1)
 
 
 async def test_a_block_holds_one_slot_at_a_time(face: Face) -> None:

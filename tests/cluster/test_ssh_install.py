@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from tests.hosts.ssh_server import SshServer, serve_ssh
 
-from paceline.hosts.launchers.installed_wheel import installation_id
-from paceline.hosts.launchers.ssh import SshLauncher
-from paceline.hosts.launchers.ssh_connection import SshConnection
+from paceline.hosts.launchers.ssh import SshConnection, SshLauncher, installation_id
 from paceline.settings import HostSettings
 
 pytestmark = pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""Lessons 1 to 22 of docs/lessons.md on the bare Governor: failures of other systems that must not happen here."""
+"""Lessons 1 to 22 of docs/decisions/lessons.md on the bare Governor: failures of other systems that must not recur."""
 
 import math
 from itertools import pairwise
@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.gates.reopening_wave import first_look
 from paceline.core.signals import Overloaded, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.core.values.scopes import path_scopes
 from paceline.core.values.verdicts import PollUsage
@@ -557,7 +558,7 @@ def test_lesson_21_the_rest_follows_the_canary_in_a_wave() -> None:
     governor = governor_with(20)
     governor.report("umans", QuotaClosed(resets_at=1000.0, window="5h"), now=0.0)
     ask(governor, *(f"w{n}" for n in range(8)), now=1.0)
-    assert live_through(governor, 1.0, 1060.0) == [(1000.0, "w0")], "one canary at the reset"
+    assert live_through(governor, 1.0, 1060.0) == [(first_look(1000.0), "w0")], "one canary after the reset"
 
     governor.report("umans", Succeeded(ticket="w0"), now=1060.0)
     entered = live_through(governor, 1060.0, 1200.0)

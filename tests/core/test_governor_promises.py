@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
+from paceline.core.gates.reopening_wave import first_look
 from paceline.core.signals import (
     AuthFailed,
     Budget,
@@ -42,18 +43,18 @@ def test_only_the_canary_reopens_a_window() -> None:
     governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=1.0)
     governor.request(run("canary"), now=2.0)
     governor.request(run("next"), now=2.0)
-    assert let_in(governor, 100.0) == ["canary"]
+    assert let_in(governor, 103.0) == ["canary"]
 
-    governor.report("umans", Succeeded(ticket="old stream"), now=101.0)
-    governor.report("umans", Succeeded(), now=101.0)
-    governor.release("old stream", now=101.0)
-    governor.report("umans", Budget(used_ratio=0.0, window="5h"), now=101.0)
-    assert window_state(governor, 101.0) == "probing"
-    assert let_in(governor, 102.0) == []
+    governor.report("umans", Succeeded(ticket="old stream"), now=104.0)
+    governor.report("umans", Succeeded(), now=104.0)
+    governor.release("old stream", now=104.0)
+    governor.report("umans", Budget(used_ratio=0.0, window="5h"), now=104.0)
+    assert window_state(governor, 104.0) == "probing"
+    assert let_in(governor, 105.0) == []
 
-    governor.report("umans", Succeeded(ticket="canary"), now=103.0)
-    assert window_state(governor, 103.0) == "wave"
-    assert let_in(governor, 103.0) == ["next"]
+    governor.report("umans", Succeeded(ticket="canary"), now=106.0)
+    assert window_state(governor, 106.0) == "wave"
+    assert let_in(governor, 106.0) == ["next"]
 
 
 def test_a_canary_that_is_refused_again_backs_off() -> None:
@@ -102,8 +103,8 @@ def test_a_reset_stays_where_it_is_on_the_calendar_when_the_clock_is_set_back() 
     governor.report("umans", QuotaClosed(resets_at=1600.0, source="field"), now=1000.0)
     governor.request(run("canary"), now=1000.0)
     governor.advance(now=900.0)
-    assert let_in(governor, 1599.0) == []
-    assert let_in(governor, 1600.0) == ["canary"]
+    assert let_in(governor, 1601.0) == []
+    assert let_in(governor, 1603.0) == ["canary"]
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.5])
@@ -195,14 +196,14 @@ def reopened_at(now: float) -> Governor:
     governor = Governor(GovernorSettings(reserves={"umans": 0.2}), now=0.0)
     governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=0.0)
     governor.request(run("canary"), now=0.0)
-    assert let_in(governor, 100.0) == ["canary"]
+    assert let_in(governor, now) == ["canary"]
     governor.report("umans", Succeeded(ticket="canary"), now=now)
     assert window_state(governor, now) == "wave"
     return governor
 
 
 def test_the_reserve_holds_from_the_first_reading_after_a_reset_on() -> None:
-    governor = reopened_at(101.0)
+    governor = reopened_at(103.0)
     governor.report("umans", Budget(used_ratio=0.85, window="5h", resets_at=18_000.0), now=110.0)
 
     verdict = governor.request(run("next"), now=110.0)
@@ -212,7 +213,7 @@ def test_the_reserve_holds_from_the_first_reading_after_a_reset_on() -> None:
 
 
 def test_a_wave_is_over_when_nobody_is_left_to_follow() -> None:
-    governor = reopened_at(101.0)
+    governor = reopened_at(103.0)
     assert isinstance(governor.request(run("much later"), now=1_000.0), Granted)
     assert window_state(governor, 1_000.0) == "open"
 
@@ -252,12 +253,12 @@ def test_a_refused_login_is_no_success() -> None:
     governor = governor_with(8)
     governor.report("umans", QuotaClosed(resets_at=100.0, window="5h", source="field"), now=0.0)
     governor.request(run("canary"), now=0.0)
-    assert let_in(governor, 100.0) == ["canary"]
+    assert let_in(governor, 103.0) == ["canary"]
 
-    governor.report("umans", AuthFailed(detail="logged out", ticket="canary"), now=101.0)
-    governor.release("canary", now=101.0)
+    governor.report("umans", AuthFailed(detail="logged out", ticket="canary"), now=104.0)
+    governor.release("canary", now=104.0)
 
-    assert window_state(governor, 101.0) == "closed"
+    assert window_state(governor, 104.0) == "closed"
 
 
 def test_a_canary_that_says_nothing_is_joined_by_another_and_either_reopens_the_window() -> None:
@@ -268,19 +269,19 @@ def test_a_canary_that_says_nothing_is_joined_by_another_and_either_reopens_the_
 
     granted = {
         at: [effect.ticket_id for effect in governor.advance(now=at) if isinstance(effect, Granted)]
-        for at in (100.0, 999.0, 1000.0)
+        for at in (103.0, 1002.0, 1003.0)
     }
-    why = governor.why("third", now=1000.0)
+    why = governor.why("third", now=1003.0)
     governor.report("umans", Succeeded(ticket="first"), now=1010.0)
 
-    assert granted == {100.0: ["first"], 999.0: [], 1000.0: ["second"]}
+    assert granted == {103.0: ["first"], 1002.0: [], 1003.0: ["second"]}
     assert why is not None
-    assert (why.reason, why.retry_at) == ("window_closed", 1900.0)
+    assert (why.reason, why.retry_at) == ("window_closed", 1903.0)
     assert [effect.ticket_id for effect in governor.advance(now=1010.0) if isinstance(effect, Granted)] == ["third"]
 
 
 def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_seconds() -> None:
-    """However often the window was probed before: resets are stated in whole seconds or minutes."""
+    """However often the window was probed before: some resets are stated in whole minutes."""
     governor = Governor(GovernorSettings(limits={"umans": 4}), now=0.0)
     spent = QuotaClosed(resets_at=18_000.0, window="5h", source="field")
     governor.report("umans", spent, now=0.0)
@@ -294,4 +295,5 @@ def test_a_canary_that_went_a_moment_too_early_at_the_reset_is_sent_again_in_sec
         governor.report("umans", msgspec.structs.replace(spent, ticket=ticket.id), now=sent[-1])
         governor.release(ticket.id, now=sent[-1])
 
-    assert sent == [2700.0, 8100.0, 18_000.0, 18_005.0, 18_020.0, 18_080.0]
+    reset = first_look(18_000.0)
+    assert sent == [2700.0, 8100.0, reset, reset + 5.0, reset + 20.0, reset + 80.0]

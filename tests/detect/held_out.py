@@ -13,46 +13,35 @@ from functools import cache
 import msgspec
 from tests.detect.scoring import SOME_TIME, Sample, kind_of, moments_to_see, right_times, samples, times_of
 
-from paceline.detect import explain
-from paceline.detect.provider_set import ProviderSet
-from paceline.detect.providers import (
-    KNOWN,
-    PROVIDERS,
-    anthropic,
-    codex,
-    copilot,
-    cursor,
-    gemini,
-    generic,
-    openai,
-    openclaw,
-    zai,
-)
+from paceline.agents import claude, codex, copilot, gemini, openclaw, other_clis
+from paceline.agents.known import LIMITS, PROVIDERS
+from paceline.detect import explain, services, shared_rules
+from paceline.detect.provider import ProviderSet
 from paceline.detect.rules import Rule
 
 FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
-    "Claude Code, Anthropic": (anthropic.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
+    "Claude Code, Anthropic": (claude.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
     "Codex": (codex.RULES, frozenset(("codex",))),
     "Google": (
         gemini.RULES,
         frozenset(("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "crush", "aider")),
     ),
     "OpenAI's shape": (
-        openai.RULES,
+        services.OPENAI_RULES,
         frozenset(
             ("openai-api", "azure-openai", "groq", "openrouter", "together", "bedrock", "ollama", "mistral", "xai")
         ),
     ),
     "Chinese services": (
-        zai.RULES,
+        services.ZAI_RULES,
         frozenset(("zai-api", "moonshot-api", "kimi-cli", "qwen-code", "minimax", "deepseek")),
     ),
     "other tools": (
-        openclaw.RULES + copilot.RULES + cursor.RULES,
+        openclaw.RULES + copilot.RULES + other_clis.RULES,
         frozenset(("opencode", "copilot-cli", "cursor-agent", "openclaw", "grok-cli", "droid", "amp", "kiro")),
     ),
-    "shared: sentences": (generic.SENTENCES, frozenset()),
-    "shared: codes and statuses": (generic.CODES, frozenset()),
+    "shared: sentences": (shared_rules.SENTENCES, frozenset()),
+    "shared: codes and statuses": (shared_rules.CODES, frozenset()),
 }
 
 
@@ -63,7 +52,7 @@ def known_without(names: frozenset[str]) -> ProviderSet:
         msgspec.structs.replace(provider, rules=tuple(rule for rule in provider.rules if rule.name not in names))
         for provider in PROVIDERS
     )
-    return ProviderSet(kept, unknown_cli=generic.UNKNOWN_CLI)
+    return ProviderSet(kept)
 
 
 class FamilyReport(msgspec.Struct, frozen=True):
@@ -88,7 +77,7 @@ def _family(name: str, own: tuple[Rule, ...], providers: frozenset[str], rows: l
     rest = known_without(frozenset(rule.name for rule in own))
     right = right_held_out = resets = resets_held_out = false_alarms = 0
     for row in mine:
-        kind, reset = judge(row, KNOWN)
+        kind, reset = judge(row, LIMITS)
         kind_held_out, reset_held_out = judge(row, rest)
         right += kind
         right_held_out += kind_held_out
@@ -109,7 +98,7 @@ def judge(row: Sample, providers: ProviderSet) -> tuple[bool, bool]:
 
 def sole_readers(rows: list[Sample]) -> Counter[str]:
     """Count for each rule the samples that only this rule reads right."""
-    names = {rule.name for rule in KNOWN.rules}
+    names = {rule.name for rule in LIMITS.rules}
     sole: Counter[str] = Counter()
     for row in rows:
         seen_at, tz = next(iter(moments_to_see(row)), (SOME_TIME, "UTC"))

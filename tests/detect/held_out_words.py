@@ -14,10 +14,11 @@ from tests.detect.held_out import judge
 from tests.detect.sample_files import MORE_MESSAGES
 from tests.detect.scoring import Sample, samples
 
+from paceline.agents.known import LIMITS
+from paceline.detect import shared_rules
 from paceline.detect.grammar.lexicon import LEXICON, Lexicon
 from paceline.detect.grammar.statements import Grammar
-from paceline.detect.provider_set import ProviderSet
-from paceline.detect.providers import KNOWN, generic
+from paceline.detect.provider import ProviderSet
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 FEW = 6
@@ -49,12 +50,12 @@ def _report(provider: str, mine: list[Sample], rows: list[Sample]) -> LeftOut:
     lexicon = Lexicon(
         words={word: concept for word, concept in LEXICON.words.items() if word not in withheld}, pairs=LEXICON.pairs
     )
-    shared = ProviderSet((generic.PROVIDER,), unknown_cli=generic.UNKNOWN_CLI, grammar=Grammar(lexicon))
+    shared = ProviderSet((shared_rules.PROVIDER,), grammar=Grammar(lexicon))
     judged = [judge(row, shared) for row in mine]
     return LeftOut(
         provider=provider,
         rows=len(mine),
-        right=sum(judge(row, KNOWN)[0] for row in mine),
+        right=sum(judge(row, LIMITS)[0] for row in mine),
         right_left_out=sum(kind for kind, _ in judged),
         resets_left_out=sum(reset for _, reset in judged),
         false_alarms_left_out=sum(

@@ -1,10 +1,14 @@
 """The signals of one event, one line or one HTTP answer, as the tests ask for them."""
 
+import functools
+
+from paceline.agents.known import LIMITS
 from paceline.core.signals import Signal
-from paceline.detect import Observation, detect
-from paceline.detect.observation_reader import read_event, read_line
+from paceline.detect import Observation, detect, observation_reader
 
 NOW = 1_790_000_000.0
+read_event = functools.partial(observation_reader.read_event, providers=LIMITS)
+read_line = functools.partial(observation_reader.read_line, providers=LIMITS)
 
 
 def event_signals(**fields: object) -> list[Signal]:

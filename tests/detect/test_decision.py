@@ -1,6 +1,6 @@
 """Which of several statements decides: the innermost words, then codes, then the status."""
 
-import pytest
+from tests.detect.each_row import each_row
 from tests.detect.readings import NOW, answer_signals, line_signals
 
 from paceline.core.signals import (
@@ -18,7 +18,7 @@ def test_an_overload_reaches_the_provider() -> None:
     assert line_signals("API Error: 529 Overloaded")[0].reach == "provider"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "kind"),
     [
         (429, RateLimited),
@@ -43,7 +43,7 @@ def test_a_log_that_calls_its_line_an_error_may_speak_of_our_login() -> None:
     assert [type(signal) for signal in line_signals(padded)] == [AuthFailed]
 
 
-@pytest.mark.parametrize("status", [200, 204, 301, 400, 403, 404, 413, 500, 502, 504])
+@each_row("status", [200, 204, 301, 400, 403, 404, 413, 500, 502, 504])
 def test_other_statuses_mean_nothing_for_capacity(status: int) -> None:
     assert answer_signals(status, text="something else") == []
 

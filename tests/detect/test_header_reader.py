@@ -1,6 +1,7 @@
 """What headers state: waits, buckets and what is left."""
 
 import pytest
+from tests.detect.each_row import each_row
 from tests.detect.readings import NOW, answer_signals
 
 from paceline.core.signals import (
@@ -10,7 +11,7 @@ from paceline.core.signals import (
 from paceline.detect import Observation, detect
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "after"),
     [
         ({"Retry-After": "20"}, 20.0),
@@ -48,7 +49,7 @@ def test_a_429_states_how_long_to_wait(headers: dict[str, str], after: float | N
     assert signal.retry_after == (None if after is None else pytest.approx(after))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "headers",
     [[("Retry-After", "20")], ((b"retry-after", b"20"),), {b"Retry-After": b"20"}, {"retry-after": ["20"]}],
 )

@@ -1,13 +1,14 @@
 """Arbitrary input: never an exception, never more than linear time."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.detect.readings import read_event, read_line
 
 from paceline.detect import Observation, detect
-from paceline.detect.observation_reader import read_event, read_line
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -69,16 +70,30 @@ REPEATED = (
 
 @pytest.mark.parametrize("piece", REPEATED)
 @pytest.mark.parametrize("channel", ["screen", "http"])
-def test_a_hundred_times_more_text_takes_no_longer_than_the_bound(piece: str, channel: str) -> None:
-    text = (piece * (2_000_000 // len(piece)))[:2_000_000] + " limit 429"
-    begun = time.process_time()
-    detect(Observation(provider="claude-code", channel=channel, text=text, status=None, seen_at=0.0))
-    assert time.process_time() - begun < 2.0
+def test_ten_times_more_text_takes_no_longer(piece: str, channel: str) -> None:
+    def cpu_seconds_of(length: int) -> float:
+        text = (piece * (length // len(piece) + 1))[:length] + " limit 429"
+        observation = Observation(provider="claude-code", channel=channel, text=text, status=None, seen_at=0.0)
+        return cpu_seconds(lambda: detect(observation))
+
+    assert is_seen(lambda: cpu_seconds_of(2_000_000) < 4 * cpu_seconds_of(200_000))
 
 
 def test_lines_that_mean_nothing_cost_almost_nothing() -> None:
-    line = "the quick brown fox jumps over the lazy dog, again and again; " * 16
+    def cpu_seconds_of(line: str) -> float:
+        return cpu_seconds(lambda: read_line("claude-code", line, channel="stderr", seen_at=0.0, tz="UTC"))
+
+    nothing = "the quick brown fox jumps over the lazy dog, again and again; " * 16
+
+    assert is_seen(lambda: 10 * cpu_seconds_of(nothing) < cpu_seconds_of(nothing.replace("the quick", "the limit")))
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
     begun = time.process_time()
-    for _ in range(2_000):
-        read_line("claude-code", line, channel="stderr", seen_at=0.0, tz="UTC")
-    assert time.process_time() - begun < 0.5  # 2 MB
+    work()
+    return time.process_time() - begun
+
+
+def is_seen(is_so: Callable[[], bool]) -> bool:
+    """Compare up to three times: other programs slow down single runs."""
+    return any(is_so() for _ in range(3))

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.detect.each_row import each_row
+from tests.detect.readings import read_line
 
-from paceline.detect.observation_reader import read_line
+from paceline.agents.known import LIMITS
 from paceline.detect.prefilter import needed_words, shortest
-from paceline.detect.providers import KNOWN
 from paceline.detect.rules import Rule, pattern
 
 # Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.
@@ -14,24 +15,24 @@ _LOOK_ALIKES = "\u0130\u0131\u017f\u212a"
 _letters = st.characters(exclude_characters=_LOOK_ALIKES, codec="utf-8")
 
 
-@pytest.mark.parametrize("rule", KNOWN.rules, ids=lambda rule: rule.name)
+@each_row("rule", LIMITS.rules, ids=lambda rule: rule.name)
 def test_whatever_a_rule_matches_has_a_word_that_is_looked_for(rule: Rule) -> None:
     @settings(max_examples=40, database=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(pattern(rule.loose), alphabet=_letters))
     def check(text: str) -> None:
         assert any(word in text.casefold() for word in rule.needs)
-        assert KNOWN.has_hint(text)
+        assert LIMITS.has_hint(text)
 
     check()
 
 
-@pytest.mark.parametrize("rule", KNOWN.rules, ids=lambda rule: rule.name)
+@each_row("rule", LIMITS.rules, ids=lambda rule: rule.name)
 def test_the_patterns_of_a_rule_compile(rule: Rule) -> None:
     for source in filter(None, (rule.strict, rule.loose, rule.unless)):
         pattern(source)  # raises for what is no regular expression
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "words"),
     [
         ("limit", {"limit"}),
@@ -50,7 +51,7 @@ def test_the_words_are_read_off_the_pattern(pattern: str, words: set[str]) -> No
     assert needed_words(pattern) == words
 
 
-@pytest.mark.parametrize("pattern", ["", r"\d+", "(?:limit)?", "limit|", "(?:limit|)", "[a-z]{3}", "(?=limit)"])
+@each_row("pattern", ["", r"\d+", "(?:limit)?", "limit|", "(?:limit|)", "[a-z]{3}", "(?=limit)"])
 def test_a_pattern_that_needs_no_word_is_no_rule(pattern: str) -> None:
     with pytest.raises(ValueError, match="no word"):
         needed_words(pattern)
@@ -60,7 +61,7 @@ def test_a_word_that_contains_another_is_not_looked_for_twice() -> None:
     assert shortest(frozenset({"limit", "usage_limit", "quota"})) == ("limit", "quota")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "You\\u2019ve h\\u0069t your lim\\u0069t \\u00b7 resets 3pm",

@@ -6,12 +6,12 @@ message that was read wrongly.
 """
 
 import msgspec
-import pytest
 from tests.detect import sample_files
+from tests.detect.each_row import each_row
 from tests.detect.scoring import kind_of, times_of
 
+from paceline.agents.known import LIMITS
 from paceline.detect import Observation, compile_patterns, explain
-from paceline.detect.providers import KNOWN
 from paceline.detect.rules import pattern
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
@@ -43,7 +43,7 @@ def seen(wording: Wording) -> Observation:
     )
 
 
-@pytest.mark.parametrize("wording", WORDINGS, ids=lambda wording: f"{wording.provider}: {wording.text[:50]}")
+@each_row("wording", WORDINGS, ids=lambda wording: f"{wording.provider}: {wording.text}")
 def test_another_wording_is_read_right(wording: Wording) -> None:
     reading = explain(seen(wording))
     assert kind_of(reading.signals) == wording.kind, reading
@@ -56,7 +56,7 @@ def test_another_wording_is_read_right(wording: Wording) -> None:
 
 def test_every_rule_is_reached_by_some_message() -> None:
     reached = {name for wording in WORDINGS for name in explain(seen(wording)).rules}
-    assert {rule.name for rule in KNOWN.rules} <= reached
+    assert {rule.name for rule in LIMITS.rules} <= reached
 
 
 def test_once_the_patterns_are_compiled_no_message_has_to_wait_for_one() -> None:

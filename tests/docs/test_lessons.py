@@ -1,10 +1,10 @@
-"""Every lesson of docs/lessons.md has a test that carries its number."""
+"""Every lesson of docs/decisions/lessons.md has a test that carries its number."""
 
 import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-LESSONS = TESTS.parent / "docs" / "lessons.md"
+LESSONS = TESTS.parent / "docs" / "decisions" / "lessons.md"
 
 
 def test_every_lesson_has_a_test_that_carries_its_number() -> None:

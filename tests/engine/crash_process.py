@@ -22,9 +22,8 @@ from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
-from paceline.executors.orphans import MARK_VARIABLE
 from paceline.executors.proc_table import all_processes, contents
-from paceline.executors.process import ProcessExecutor
+from paceline.executors.process import MARK_VARIABLE, ProcessExecutor
 from paceline.store import Campaign, SqliteStore, UnitSpec
 
 UNITS = 3
@@ -37,7 +36,7 @@ WRITES = frozenset(
         "renew_units",
         "wake_units",
         "hasten_units",
-        "hold_units",
+        "move_units",
         "append_events",
         "trim_events",
         "save_state",

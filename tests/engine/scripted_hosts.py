@@ -3,9 +3,8 @@
 from typing import Any
 
 from paceline.engine.engine import Engine
-from paceline.engine.hosts.registry import HostRegistry
-from paceline.hosts.host_facts import HostCli, HostFacts, HostLoad, Login
-from paceline.hosts.host_state import HostState, Presence
+from paceline.hosts.leader.registry import HostRegistry
+from paceline.hosts.values import HostCli, HostFacts, HostLoad, HostState, Login, Presence
 from paceline.settings import HostSettings
 from paceline.testing.engine_harness import EngineHarness, Script, succeed
 
@@ -42,9 +41,8 @@ class ScriptedFleet(EngineHarness):
 
     def new_engine(self, owner: str | None = None) -> Engine:
         """Return an engine that sees the scripted hosts."""
-        engine = super().new_engine(owner)
-        engine.make_hosts = self._make_hosts
-        return engine
+        self.engine_parts = {"make_hosts": self._make_hosts}
+        return super().new_engine(owner)
 
     def _make_hosts(self, *arguments: Any, **named: Any) -> HostRegistry:
         registry = HostRegistry(*arguments, **named)

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from paceline.engine import command_log
 from paceline.engine.commands import remove_limit, scope_meant, set_limit
-from paceline.hosts.known_hosts import known_hosts, save_hosts
+from paceline.hosts.values import known_hosts, save_hosts
 from paceline.settings import HostSettings, load_settings
-from paceline.store import MemoryStore
+from paceline.store import SqliteStore
 
 NOW = 1_794_705_600.0
 
 
 def test_the_limit_of_an_added_host_is_stored_with_it(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, {"HOME": str(tmp_path)}, {"hosts": {"box2": {"max_sessions": 8}}})
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     save_hosts(store, {"box1": HostSettings(name="box1", ssh="ada@box1", max_sessions=4)})
 
     set_limit(store, settings, "host:box1", 3, now=NOW)

@@ -18,7 +18,7 @@ from tests.engine.crash_process import WRITES
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore, Store
+from paceline.store import SqliteStore, Store
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def quota_script(harness: Callable[[], EngineHarness]) -> Callable[[Launch], Run
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_park_survives_a_kill_at_every_stored_transition(after: bool) -> None:
     for nth in range(1, 1000):
-        real = MemoryStore()
+        real = SqliteStore.in_memory()
         harness = EngineHarness(quota_script(lambda: harness), pool=2, heartbeat=300.0, lease=9 * HOUR)  # noqa: B023
         harness.store = real
         harness.add_claude("night", 4)
@@ -168,7 +168,7 @@ def checked_script() -> Callable[[Launch], Run]:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_check_and_its_feedback_survive_a_kill_at_every_stored_transition(after: bool) -> None:
     for nth in range(1, 1000):
-        real = MemoryStore()
+        real = SqliteStore.in_memory()
         harness = EngineHarness(checked_script(), pool=2, heartbeat=300.0, lease=9 * HOUR)
         harness.store = real
         harness.add_claude("night", 1, check=("make", "test"), check_rounds=1)

@@ -8,7 +8,7 @@ from paceline.errors import EngineBusy
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore, UnitCounts
+from paceline.store import SqliteStore, UnitCounts
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
 MINUTE = 60.0
@@ -70,7 +70,7 @@ async def test_lesson_41_two_engines_never_share_a_limit_by_halves() -> None:
 
 
 async def test_lesson_41_a_store_that_goes_away_lets_nobody_in_and_nothing_hang() -> None:
-    class Gone(MemoryStore):
+    class Gone(SqliteStore):
         is_gone = False
 
         def claimable(self) -> dict[tuple[str, str | None], int]:
@@ -78,7 +78,7 @@ async def test_lesson_41_a_store_that_goes_away_lets_nobody_in_and_nothing_hang(
                 raise OSError("the disk is gone")
             return super().claimable()
 
-    store = Gone()
+    store = Gone.in_memory()
     async with EngineHarness(store=store, pool=1) as harness:
         harness.add("night", 3)
         await harness.run(1.0)

@@ -3,7 +3,7 @@
 import pytest
 from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house
 
-from paceline.store import MemoryStore
+from paceline.store import SqliteStore
 from paceline.testing.engine_harness import HOUR, EngineHarness
 
 HOLDS = 8 * HOUR
@@ -101,11 +101,11 @@ async def test_a_session_that_reaches_the_reserve_is_parked_with_its_conversatio
         assert done(harness) > 0
 
 
-class NotingStore(MemoryStore):
+class NotingStore(SqliteStore):
     """Notes what is saved."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.saved: list[str] = []
 
     def save_state(self, key: str, value: bytes) -> None:

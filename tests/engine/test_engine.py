@@ -6,17 +6,19 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.engine.log_capture import Logged
 
+from paceline.agents import Account
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy
 from paceline.events import Event
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore, Unit, UnitCounts, UnitResult, UnitSpec
+from paceline.store import SqliteStore, Unit, UnitCounts, UnitResult, UnitSpec
 from paceline.store.unit_result import Carried
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 
@@ -230,7 +232,7 @@ async def test_quarantined_units_run_again_when_asked_to() -> None:
         await harness.run(HOUR)
 
         assert harness.states() == {"night/u0": "done"}
-        assert harness.unit("night/u0").counters == Counters(attempts=1)
+        assert harness.unit("night/u0").counters == Counters(attempts=3)
 
 
 async def test_a_campaign_added_while_it_runs_is_taken_up() -> None:
@@ -450,7 +452,7 @@ WRITES = {
     "record_outcomes",
     "renew_units",
     "hasten_units",
-    "hold_units",
+    "move_units",
     "append_events",
     "trim_events",
     "save_state",
@@ -458,11 +460,11 @@ WRITES = {
 }
 
 
-class Watched(MemoryStore):
+class Watched(SqliteStore):
     """Counts the calls of each verb."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.calls: Counter[str] = Counter()
 
     def __getattribute__(self, name: str) -> object:
@@ -472,11 +474,11 @@ class Watched(MemoryStore):
         return found
 
 
-class Failing(MemoryStore):
+class Failing(SqliteStore):
     """Once armed, the n-th call raises `StoreBusy`, before it was done or after."""
 
     def __init__(self, nth: int, *, is_stored: bool) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.is_armed = False
         self.has_failed = False
         self._left = nth
@@ -513,6 +515,71 @@ async def test_a_foreground_run_ends_when_only_held_work_is_left(detail: str) ->
     assert [event.scope for event in harness.events("account.held")] == ["anthropic/max-1"]
     assert harness.store.counts() == {"night": UnitCounts(todo=5)}
     assert (harness.failures(), len(harness.launched()) <= 4) == (0, True)
+
+
+REFUSED = "API Error: 401 authentication_error: OAuth token has expired"
+
+
+async def test_a_login_that_is_refused_for_ten_minutes_and_then_accepted_loses_no_work() -> None:
+    def script(_: Launch) -> Run:
+        if harness.clock.now() - began < 600.0:
+            said = {"type": "result", "is_error": True, "result": REFUSED, "session_id": "s1"}
+            return Run(stdout=init() + json.dumps(said) + "\n", exit_code=1)
+        return Run(stdout=init() + answer(), later=((60.0, done()),), seconds=60.0)
+
+    harness = EngineHarness(script, pool=4)
+    began = harness.clock.now()
+    harness.add_claude("night", 20)
+    running = asyncio.create_task(harness.engine.run(until_idle=True))
+    await harness.clock.advance(3 * HOUR)
+
+    assert running.done()
+    await running
+    assert harness.store.counts() == {"night": UnitCounts(done=20)}
+    assert (harness.failures(), len(harness.events("account.held"))) == (0, 1)
+
+
+async def test_a_held_login_is_asked_at_once_when_its_file_changes(tmp_path: Path) -> None:
+    async with harness_with_login(tmp_path) as harness:
+        harness.add_claude("night", 3)
+        await harness.run(1800.0)
+        assert (len(harness.launched()), harness.store.counts()) == (2, {"night": UnitCounts(todo=3)})
+
+        (tmp_path / ".credentials.json").write_text("{}")
+        await harness.run(90.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=3)}
+
+
+async def test_a_new_engine_asks_a_held_login_once(tmp_path: Path) -> None:
+    async with harness_with_login(tmp_path) as harness:
+        harness.add_claude("night", 3)
+        await harness.run(1800.0)
+        await harness.stop()
+        await harness.run(1800.0)
+        assert (len(harness.launched()), harness.scope("anthropic/max-1").held) == (3, NOT_LOGGED_IN)
+
+        await harness.stop()
+        (tmp_path / ".credentials.json").write_text("{}")
+        await harness.run(90.0)
+
+        assert harness.store.counts() == {"night": UnitCounts(done=3)}
+
+
+NOT_LOGGED_IN = "Not logged in · Please run /login"
+
+
+def harness_with_login(folder: Path) -> EngineHarness:
+    """Return a harness whose agent works only while its login folder has a login."""
+
+    def script(_: Launch) -> Run:
+        if (folder / ".credentials.json").exists():
+            return Run(stdout=init() + answer(), later=((5.0, done()),), seconds=5.0)
+        said = {"type": "result", "is_error": True, "result": NOT_LOGGED_IN, "session_id": "s1"}
+        return Run(stdout=init() + json.dumps(said) + "\n", exit_code=1)
+
+    account = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": str(folder)})
+    return EngineHarness(script, pool=2, accounts=(account,))
 
 
 async def test_one_refused_login_is_asked_again_and_the_night_goes_on() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.engine.governor_state import GOVERNOR_STATE
+from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.errors import EngineBusy, StoreDamaged, StoreError, StoreGone
 from paceline.executors import Launch
 from paceline.simulation.executor import Run

@@ -5,26 +5,27 @@ from typing import Any
 
 import pytest
 
+from paceline.agents.account import Account
 from paceline.core import Governor
 from paceline.core.values.rates import Rate
 from paceline.engine.command_log import CommandReader, carry_out
 from paceline.engine.key_commands import KeyRequest, create_key, digest_of_key, parse_budget, revoke_key
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
-from paceline.settings import AccountSettings, Settings
-from paceline.store import ClientKey, HashedKey, KeyBudget, MemoryStore
+from paceline.settings import Settings
+from paceline.store import ClientKey, HashedKey, KeyBudget, SqliteStore
 
 NOW = 1_800_000_000.0
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    work = AccountSettings(name="work", provider="openai", kind="metered", key_env="WORK_KEY")
-    own = AccountSettings(name="max-1", provider="anthropic", kind="subscription")
+    work = Account(name="work", provider="openai", kind="metered", key_env="WORK_KEY")
+    own = Account(name="max-1", provider="anthropic", kind="subscription")
     return Settings(home=tmp_path, store_url="sqlite://", accounts={"work": work, "max-1": own})
 
 
 def test_a_key_is_stored_hashed_with_its_event_and_its_limits(settings: Settings) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     request = KeyRequest(
         name="team",
         pool="work",
@@ -57,22 +58,24 @@ def test_a_key_is_stored_hashed_with_its_event_and_its_limits(settings: Settings
 
 
 def test_the_limits_of_a_key_reach_a_running_engine_and_end_with_the_key(settings: Settings) -> None:
-    store, governor = MemoryStore(), Governor(now=NOW)
+    store, governor = SqliteStore.in_memory(), Governor(now=NOW)
     create_key(store, settings, KeyRequest(name="team", parallel=4, rpm=60), now=NOW)
     reader = CommandReader(store)
-    assert carry_out(governor, reader.read(), NOW) == []
+    for command in reader.read():
+        carry_out(governor, command.event, NOW)
     reader.done()
     limit, rates = governor.get_limit("key:team"), governor.snapshot().rates
 
     revoke_key(store, "team", now=NOW + 1)
-    assert carry_out(governor, reader.read(), NOW + 1) == []
+    for command in reader.read():
+        carry_out(governor, command.event, NOW + 1)
 
     assert (limit, rates) == (4, {"key:team": Rate(rpm=60)})
     assert (governor.get_limit("key:team"), governor.snapshot().rates) == (None, {})
 
 
 def test_two_keys_cannot_have_one_name(settings: Settings) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     create_key(store, settings, KeyRequest(name="team"), now=NOW)
     before = store.append_events([])
 
@@ -83,7 +86,7 @@ def test_two_keys_cannot_have_one_name(settings: Settings) -> None:
 
 
 def test_a_key_that_is_not_there_is_not_revoked(settings: Settings) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     create_key(store, settings, KeyRequest(name="team"), now=NOW)
     with pytest.raises(UnknownName, match="there is no key 'taem'; did you mean"):
         revoke_key(store, "taem", now=NOW)
@@ -91,7 +94,7 @@ def test_a_key_that_is_not_there_is_not_revoked(settings: Settings) -> None:
 
 def test_all_mistakes_of_a_key_are_named_at_once(settings: Settings) -> None:
     with pytest.raises(InvalidInput) as found:
-        create_key(MemoryStore(), settings, KeyRequest(name="a/b", rpm=0, budget="5"), now=NOW)
+        create_key(SqliteStore.in_memory(), settings, KeyRequest(name="a/b", rpm=0, budget="5"), now=NOW)
 
     parts = ("'a/b' cannot name a key", "rpm must be a whole number", "budget '5' must be dollars")
     assert [part in str(found.value) for part in parts] == [True, True, True]
@@ -125,7 +128,7 @@ def test_all_mistakes_of_a_key_are_named_at_once(settings: Settings) -> None:
     ],
 )
 def test_a_wrong_value_is_named_and_changes_nothing(settings: Settings, request_: KeyRequest, message: str) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     with pytest.raises(InvalidInput, match=message):
         create_key(store, settings, request_, now=NOW)
     assert (store.client_keys(), store.events()) == ([], [])
@@ -154,7 +157,7 @@ def test_a_budget_is_read_as_people_write_it_and_written_back(text: str, budget:
 def test_a_key_for_all_paths_cannot_have_rules_that_these_would_bypass(
     settings: Settings, rules: dict[str, Any], named: str
 ) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
 
     with pytest.raises(InvalidInput, match=f"^--all-paths cannot be combined with {named}: batches and stored"):
         create_key(store, settings, KeyRequest(name="team", all_paths=True, **rules), now=NOW)

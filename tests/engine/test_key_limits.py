@@ -7,23 +7,23 @@ import pytest
 from paceline.core import GovernorSettings
 from paceline.core.values.rates import Rate
 from paceline.engine import commands
-from paceline.engine.governor_state import GOVERNOR_STATE, load_governor, set_aside_unreadable
+from paceline.engine.capacity.governor_state import GOVERNOR_STATE, load_governor, set_aside_unreadable
 from paceline.engine.key_commands import KeyRequest, create_key
 from paceline.errors import InvalidInput
 from paceline.settings import Settings
-from paceline.store import MemoryStore
+from paceline.store import SqliteStore
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings(home=Path("home"), store_url="sqlite:///unused")
 
 
-def store_with_key() -> MemoryStore:
-    store = MemoryStore()
+def store_with_key() -> SqliteStore:
+    store = SqliteStore.in_memory()
     create_key(store, SETTINGS, KeyRequest(name="team", parallel=2, rpm=10), now=NOW)
     return store
 
 
-def sent(store: MemoryStore) -> list[tuple[str, object, object]]:
+def sent(store: SqliteStore) -> list[tuple[str, object, object]]:
     events = [stored.event for stored in store.events()]
     return [(each.name, each.fields.get("limit"), each.fields.get("rpm")) for each in events][-1:]
 

@@ -6,28 +6,31 @@ from pathlib import Path
 
 import pytest
 from tests.engine.log_capture import Logged
+from tests.executors.small_disk import SmallDisk, small_disk
 
-from paceline.engine.store_outage import read_outage
-from paceline.errors import StoreUnreachable
+from paceline.clock import SystemClock
+from paceline.engine.store_outage import NOTE_FILE, StoreOutage, read_outage, store_trouble
+from paceline.errors import OUTAGES, StoreError, StoreFull, StoreUnreachable
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore
+from paceline.store import SqliteStore
 from paceline.testing.engine_harness import EngineHarness
 
 MEGABYTE = 1 << 20
 
 
-class Unreachable(MemoryStore):
+class Unreachable(SqliteStore):
     """A store that can be switched off."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.is_away = False
         self.leaves_when: Callable[[], bool] | None = None
         self.asked = 0
+        self.error: type[StoreError] = StoreUnreachable
 
     def __getattribute__(self, name: str) -> object:
         found = super().__getattribute__(name)
-        if name.startswith(("_", "leaves_when")) or not callable(found):
+        if name.startswith(("_", "leaves_when", "error")) or not callable(found):
             return found
         if self.leaves_when is not None and self.leaves_when():
             self.is_away = True
@@ -36,7 +39,7 @@ class Unreachable(MemoryStore):
 
         def fail(*_: object, **__: object) -> object:
             self.asked += 1
-            raise StoreUnreachable(f"it does not answer ({self.asked})")
+            raise self.error(f"it does not answer ({self.asked})")
 
         return fail
 
@@ -111,3 +114,51 @@ async def test_an_engine_that_is_stopped_in_an_outage_ends_well(tmp_path: Path, 
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "outage.json").write_text("{")
     assert read_outage(tmp_path) is None
+
+
+def test_a_full_and_a_read_only_disk_are_seen_by_everybody_who_can_read_the_home(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "home", may_mount=True) as disk:
+        if not isinstance(disk, SmallDisk):
+            pytest.skip("no file system can be mounted here")
+        seen = [store_trouble(tmp_path / "home")]
+        disk.fill()
+        seen.append(store_trouble(tmp_path / "home"))
+        disk.free()
+        seen.append(store_trouble(tmp_path / "home"))
+        disk.set_read_only()
+        seen.append(store_trouble(tmp_path / "home"))
+
+    full = f"the disk of {tmp_path}/home is full: 0 kB are left, too little for a session; free some space"
+    assert seen == [None, full, None, f"{tmp_path}/home is on a disk that can only be read; make it writable"]
+
+
+def test_what_an_engine_met_is_noted_on_a_full_disk_too(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "home", may_mount=True) as disk:
+        if not isinstance(disk, SmallDisk):
+            pytest.skip("no file system can be mounted here")
+        outage = StoreOutage(SystemClock())
+        outage.note_in(tmp_path / "home")
+        disk.fill()
+        outage.begin(StoreFull("no disk space left"))
+        disk_full = store_trouble(tmp_path / "home")
+        disk.free()
+        outage.end()
+
+        assert (disk_full, store_trouble(tmp_path / "home")) == ("no disk space left", None)
+        outage.forget_note()
+        assert not (tmp_path / "home" / NOTE_FILE).exists()
+
+
+async def test_a_disk_that_is_full_for_a_while_charges_nobody(logged: list[str]) -> None:
+    store = Unreachable()
+    store.error = StoreFull
+    async with EngineHarness(store=store, pool=1) as harness:
+        harness.add("night", 2)
+        await harness.run(30.0)
+        store.is_away = True
+        await harness.run(600.0)
+        store.is_away = False
+        await harness.run(300.0)
+
+        assert (harness.states(), harness.failures()) == ({"night/u0": "done", "night/u1": "done"}, 0)
+        assert (StoreFull in OUTAGES, len(logged)) == (True, 2)

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from paceline.cli.main import app
-from paceline.worker.http_link import check_address, read_token
+from paceline.hosts.worker.link import check_address, read_token
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; `make env` installs it")
 kubernetes_validate = pytest.importorskip(
@@ -84,7 +84,7 @@ def test_the_secret_has_the_form_of_a_token_and_none_of_a_real_one() -> None:
 
 
 def test_the_page_says_that_nothing_of_it_ran_on_a_cluster() -> None:
-    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    page = (ROOT / "docs" / "many-machines.md").read_text("utf-8")
 
     assert "They were never run on a cluster by this project" in page
     assert all(path.name in page for path in FILES)

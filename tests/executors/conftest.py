@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from paceline.executors.interface import Handle, Launch, SessionState
-from paceline.executors.orphans import MARK_VARIABLE
 from paceline.executors.proc_table import all_processes, contents
-from paceline.executors.process import ProcessExecutor
+from paceline.executors.process import MARK_VARIABLE, ProcessExecutor
 
 DEADLINE_SECONDS = 60.0
 

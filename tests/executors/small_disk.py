@@ -10,11 +10,12 @@ from pathlib import Path
 
 from tests.executors.conftest import Sandbox, until
 
-from paceline.executors.black_box import RESERVED_BYTES
+from paceline.executors.spool_writer import RESERVED_BYTES
 
 DISK_BYTES = 2 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
+_MS_RDONLY, _MS_REMOUNT = 1, 32
 
 
 class SmallDisk:
@@ -23,16 +24,20 @@ class SmallDisk:
     reason = os.strerror(errno.ENOSPC)
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._filler = path / "filler"
 
-    def fill(self, _sandbox: Sandbox) -> None:
+    def set_read_only(self) -> None:
+        assert _LIBC.mount(b"none", os.fsencode(self._path), b"tmpfs", _MS_REMOUNT | _MS_RDONLY, b"") == 0
+
+    def fill(self, _sandbox: Sandbox | None = None) -> None:
         with open(self._filler, "ab", buffering=0) as file:
             for size in (1 << 16, 4096, 1):
                 with contextlib.suppress(OSError):
                     while True:
                         file.write(b"x" * size)
 
-    def free(self, _sandbox: Sandbox) -> None:
+    def free(self, _sandbox: Sandbox | None = None) -> None:
         self._filler.unlink()
 
 

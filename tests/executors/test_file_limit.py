@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.executors.file_limit import raise_file_limit
+from paceline.executors.process import raise_file_limit
 
 
 @pytest.fixture(autouse=True)

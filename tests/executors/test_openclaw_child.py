@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from tests.agents.agent_cli import IS_OPENCLAW_INSTALLED
 from tests.executors.conftest import until
+from tests.fake_openclaw import FakeOpenClaw
 from tests.openclaw_gateway import RealOpenClaw, children_of
 
 from paceline.core.signals import AuthFailed, PlatformLimit, Signal, Unreachable
 from paceline.detect import StreamReader
 from paceline.executors import openclaw_child
-from paceline.testing.openclaw import FakeOpenClaw
 
 PROGRAM = [sys.executable, "-I", "-S", "-X", "utf8", openclaw_child.__file__]
 SECONDS = 240.0

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.agents.agent_cli import IS_OPENCLAW_INSTALLED
 from tests.executors.conftest import until
+from tests.fake_openclaw import FakeOpenClaw
 from tests.openclaw_gateway import RealOpenClaw, children_of
 
 from paceline.core.values.status import ScopeStatus
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import EngineHarness
-from paceline.testing.openclaw import FakeOpenClaw
 
 SCOPE = "openclaw-gateway/default"
 PARENT = "agent:main:paceline"

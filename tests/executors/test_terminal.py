@@ -104,6 +104,15 @@ async def test_the_first_thing_an_agent_does_finds_its_keyboard_read(
     assert (await ended(terminals, handle)).exit_code == 0, read_all(handle, "screen")
 
 
+async def test_an_agent_that_closes_its_terminal_before_it_ends_is_not_hung_up(
+    terminals: TerminalExecutor, sandbox: Sandbox
+) -> None:
+    handle = start(terminals, sandbox, "echo done; exec <&- >&- 2>&-; sleep 0.3; exit 0")
+
+    assert (await ended(terminals, handle)).exit_code == 0
+    assert shows(handle, "done")
+
+
 async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
     handle = start(terminals, sandbox, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
     until(lambda: shows(handle, "waiting"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from tests.warm_process import WarmProcess
 
-PATIENCE_SECONDS = 50
+PATIENCE_SECONDS = 60
 
 
 class Daemon:

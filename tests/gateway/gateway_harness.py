@@ -3,17 +3,18 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
 
 from paceline import Limiter
+from paceline.agents.account import Account
 from paceline.clock import Clock, SystemClock
-from paceline.gateway import ClientKeys, Gateway, RequestAccess, SpendTotals, Timeouts, make_server_protocol
+from paceline.gateway import ClientKeys, Gateway, RequestAccess, SpendLedger, Timeouts, make_server_protocol
 from paceline.metrics import MetricsRegistry
-from paceline.settings import AccountSettings, KeyPoolSettings
+from paceline.settings import KeyPoolSettings
 
 TOKEN = "paceline-token-1"
 KEY = "sk-account-key"
@@ -38,9 +39,12 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": said})
 
 
-def account(base_url: str, name: str = "work", provider: str = "anthropic", **fields: Any) -> AccountSettings:
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def account(base_url: str, name: str = "work", provider: str = "anthropic", **fields: Any) -> Account:
     fields = {"kind": "metered", "key_env": "WORK_KEY"} | fields
-    return AccountSettings(name=name, provider=provider, base_url=base_url, **fields)
+    return Account(name=name, provider=provider, base_url=base_url, **fields)
 
 
 class GatewayHarness:
@@ -48,7 +52,7 @@ class GatewayHarness:
 
     def __init__(
         self,
-        *accounts: AccountSettings,
+        *accounts: Account,
         limiter: Limiter | None = None,
         clock: Clock | None = None,
         timeouts: Timeouts | None = None,
@@ -57,9 +61,10 @@ class GatewayHarness:
         is_token: Callable[[bytes], bool] | None = None,
         is_session_key: Callable[[str, bytes], bool] | None = None,
         most_connections: int = 1000,
-        spend: SpendTotals | None = None,
+        spend: SpendLedger | None = None,
         keys: ClientKeys | None = None,
         pools: dict[str, KeyPoolSettings] | None = None,
+        beside: Application = application,
     ) -> None:
         self.accounts = accounts
         self.clock = clock or SystemClock()
@@ -74,6 +79,7 @@ class GatewayHarness:
         self._spend = spend
         self._keys = keys or ClientKeys()
         self._pools = pools or {}
+        self._beside = beside
 
     async def __aenter__(self) -> Self:
         self.gateway = Gateway(
@@ -94,7 +100,7 @@ class GatewayHarness:
         self.gateway.access.keys = self._keys
         self.gateway.access.use_pools(self._pools)
         config = uvicorn.Config(
-            application,
+            self._beside,
             http=make_server_protocol(self.gateway, most_connections=self._most_connections),
             loop="none",
             lifespan="off",
@@ -114,7 +120,7 @@ class GatewayHarness:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.gateway.close()
+        await self.gateway.close()
         await self._close_server()
         await self.limiter.aclose()
 

@@ -13,11 +13,12 @@ from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok,
 from paceline import Limiter
 from paceline.core.values.tokens import Tokens
 from paceline.events import Event
-from paceline.gateway import SpendTotals
+from paceline.gateway import SpendLedger
 from paceline.gateway.request_log import CallRecord
+from paceline.gateway.spend_ledger import Estimate
 from paceline.settings import KeyPoolSettings
 from paceline.settings.prices import Price, price_list
-from paceline.store import MemoryStore
+from paceline.store import SqliteStore
 from paceline.testing import VirtualClock
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
@@ -41,10 +42,10 @@ class Budgeted:
 
 
 @asynccontextmanager
-async def budgeted(store: MemoryStore | None = None, *, others: float | None = None) -> AsyncIterator[Budgeted]:
+async def budgeted(store: SqliteStore | None = None, *, others: float | None = None) -> AsyncIterator[Budgeted]:
     """`others` is the budget of `other`, which is in the pool `team` with `work`."""
     clock, events = VirtualClock(START), list[Event]()
-    spend = SpendTotals(price_list({"m": Price(input=1.0, output=1.0)}))
+    ledger = SpendLedger(price_list({"m": Price(input=1.0, output=1.0)}), clock)
     async with RawUpstream(answering(ok(FOUR_DOLLARS), [])) as upstream:
         accounts = [
             account(upstream.url, "work", daily_budget=5.0),
@@ -54,15 +55,16 @@ async def budgeted(store: MemoryStore | None = None, *, others: float | None = N
             *accounts,
             limiter=Limiter(clock=clock, slot_timeout=3600.0),
             clock=clock,
-            spend=spend,
+            spend=ledger,
             pools={"team": KeyPoolSettings(name="team", accounts=("work", "other"))},
         )
         async with harness:
             if store is not None:
-                spend.use_store(store, clock.now())
-            harness.gateway.budget_events.emit = events.append
+                ledger.use_store(store)
+            ledger.emit = events.append
             yield Budgeted(harness, clock, events)
-            spend.save()
+            ledger.announce()
+            ledger.save()
 
 
 async def test_an_account_stops_at_its_budget_until_the_next_day() -> None:
@@ -91,8 +93,11 @@ async def test_a_call_that_waited_while_others_reached_the_budget_is_refused() -
         slot = await limiter.acquire("anthropic/work/m")
         waiting = asyncio.ensure_future(at.call())
         await until(lambda: at.harness.gateway.calls.counts().waiting == 1)
-        spent = CallRecord(id="r", began_at=START, account="work", model="m", tokens=Tokens(input=5_000_000))
-        at.harness.gateway.calls.spend.add(spent, START)
+        spent, ledger = (
+            CallRecord(id="r", began_at=START, model="m", tokens=Tokens(input=5_000_000)),
+            at.harness.gateway.spend,
+        )
+        ledger.settle(ledger.reserve(spent, None, at.harness.accounts[0], Estimate()), spent)
         await at.clock.advance(1.0)
         slot.release()
         await at.clock.advance(1.0)
@@ -101,7 +106,7 @@ async def test_a_call_that_waited_while_others_reached_the_budget_is_refused() -
 
 
 async def test_what_was_spent_before_a_restart_counts_and_is_not_announced_again() -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     async with budgeted(store) as at:
         assert (await at.call()).status == 200
     async with budgeted(store) as again:
@@ -136,4 +141,4 @@ async def test_a_model_without_a_price_cannot_be_counted(address: str) -> None:
 async def test_an_account_without_a_budget_serves_any_model() -> None:
     async with budgeted() as at:
         assert [(await at.call("other", "nobody")).status for _ in range(2)] == [200, 200]
-        assert msgspec.structs.asdict(at.harness.gateway.calls.spend.today(START))["unpriced"] == 2
+        assert msgspec.structs.asdict(at.harness.gateway.spend.today())["unpriced"] == 2

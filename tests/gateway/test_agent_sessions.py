@@ -66,7 +66,7 @@ def test_a_sessions_calls_are_its_runs_and_share_its_place(tmp_path: Path, here:
     command = plan("command", f'model = "opus-4-6"\ncommand = ["{sys.executable}", "caller.py"]')
     with FakeProvider(Scenario(latency=0.05)) as provider:
         other = f'[accounts.other]\nprovider = "anthropic"\nkind = "metered"\nbase_url = "{provider.url}"\n'
-        extra = f"max_parallel_requests = {limit}\n{other}"
+        extra = f'{other}[limits]\n"anthropic/work" = {limit}\n'
         daemon = Daemon(tmp_path, settings(provider.url, extra=extra), command, here)
 
         units, in_flight = run_to_its_end(daemon)

@@ -21,22 +21,25 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connec
 from paceline import Limiter
 from paceline.engine.key_commands import digest_of_key
 from paceline.errors import StoreError
-from paceline.gateway import ClientKeys
-from paceline.gateway.client_keys import MOST_PARTS
-from paceline.store import ClientKey, HashedKey, KeyBudget, MemoryStore
+from paceline.gateway import BackgroundStore, ClientKeys
+from paceline.gateway.client_keys import in_thread
+from paceline.gateway.request_body import LARGE_BYTES, parsed
+from paceline.settings import KeyPoolSettings
+from paceline.store import Balances, ClientKey, HashedKey, KeyBudget, SqliteStore, Store
 from paceline.testing import FakeProvider, VirtualClock
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
 START = 1_800_000_000.0
 TEAM = "pk-paceline-team-secret"
+WORK, POOL = b"/gateway/work/v1/messages", b"/gateway/team/v1/messages"
 
 
 class Keys:
     """A store of keys whose changes a gateway notices at once."""
 
     def __init__(self, *records: ClientKey) -> None:
-        self.store = MemoryStore()
+        self.store = SqliteStore.in_memory()
         self.seconds = 0.0
         for record in records:
             self.add(record)
@@ -73,6 +76,10 @@ async def asked(keys: Keys, request: bytes) -> tuple[Message, list[Message]]:
         got = await client.read_message()
         assert harness.in_flight == 0
     return got, seen
+
+
+def waiting_calls(harness: GatewayHarness) -> int:
+    return harness.gateway.calls.counts().waiting
 
 
 def waiting(limiter: Limiter) -> int:
@@ -188,8 +195,11 @@ async def sent_in_two(key: ClientKey, first: bytes, second: bytes) -> tuple[Mess
 
 @pytest.mark.parametrize(
     "member",
-    [b'"x": NaN', b'"x": "\\ud800"', b'"x": "\xff"', b'"x": "a\tb"', b'"x": ' + b"[" * 3000 + b"]" * 3000],
-    ids=["NaN", "half a pair", "no UTF-8", "a tab", "deep"],
+    [
+        *(b'"x": NaN', b'"x": "\\ud800"', b'"x": "\xff"', b'"x": "a\tb"', b'"x": ' + b"[" * 3000 + b"]" * 3000),
+        b'"x": ' + b"[" * 300_000,
+    ],
+    ids=["NaN", "half a pair", "no UTF-8", "a tab", "deep", "large"],
 )
 @pytest.mark.parametrize("rule", [{"models": ("gpt-5-mini",)}, {"budget": KeyBudget(5.0, "day")}])
 async def test_a_body_that_cannot_be_read_to_its_end_is_refused_for_a_key_with_rules(
@@ -401,15 +411,14 @@ async def test_a_waiting_call_of_a_revoked_key_is_refused_when_its_turn_comes() 
 # -- budgets ---------------------------------------------------------------------------------------
 
 
-class Spent:
+class Spent(Balances):
     """A stand-in for what keys have spent."""
 
     def __init__(self, dollars: float) -> None:
+        super().__init__()
         self.dollars = dollars
-        self.asked: list[tuple[str, str]] = []
 
-    def spent_by(self, key: str, since: str) -> float:
-        self.asked.append((key, since))
+    def of_key(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
         return self.dollars
 
 
@@ -424,7 +433,7 @@ async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_an
         wire.send(b" last")
 
     async with RawUpstream(handle) as upstream, harness_with(keys, upstream.url, clock=clock) as harness:
-        harness.gateway.budgets._spend = spent
+        harness.gateway.spend.settled = spent
         async with await connect(harness.port) as client:
             client.send(post(key=b"x-api-key: " + TEAM.encode()))
             await until(lambda: harness.in_flight == 1)
@@ -440,7 +449,6 @@ async def test_a_call_beyond_the_budget_is_refused_with_the_time_it_continues_an
     assert json.loads(refused.body) == {"type": "error", "error": {"type": "billing_error", "message": message}}
     assert (refused.status, refused.header(b"x-should-retry")) == (402, b"false")
     assert refused.header(b"retry-after") == b"%d" % (1_801_440_000 - START)
-    assert set(spent.asked) == {("team", "2027-01-01")}
 
 
 async def test_a_call_that_was_refused_can_be_explained_afterwards() -> None:
@@ -451,7 +459,7 @@ async def test_a_call_that_was_refused_can_be_explained_afterwards() -> None:
         harness_with(keys, upstream.url, clock=clock) as harness,
         await connect(harness.port) as client,
     ):
-        harness.gateway.budgets._spend = Spent(51.5)
+        harness.gateway.spend.settled = Spent(51.5)
         client.send(post(key=b"x-api-key: " + TEAM.encode()))
         got = await client.read_message()
         found = harness.gateway.calls.request((got.header(b"x-paceline-request-id") or b"").decode())
@@ -468,7 +476,7 @@ async def test_a_model_that_is_not_allowed_is_refused_before_a_budget_that_is_re
         harness_with(keys, upstream.url) as harness,
         await connect(harness.port) as client,
     ):
-        harness.gateway.budgets._spend = Spent(51.5)
+        harness.gateway.spend.settled = Spent(51.5)
         client.send(post(key=b"x-api-key: " + TEAM.encode()))
 
         assert (await client.read_message()).status == 403
@@ -477,7 +485,7 @@ async def test_a_model_that_is_not_allowed_is_refused_before_a_budget_that_is_re
 async def test_an_sdk_does_not_repeat_a_call_beyond_the_budget() -> None:
     keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total")))
     async with FakeProvider() as provider, harness_with(keys, provider.url) as harness:
-        harness.gateway.budgets._spend = Spent(5.0)
+        harness.gateway.spend.settled = Spent(5.0)
         async with AsyncOpenAI(api_key=TEAM, base_url=f"{harness.url}/gateway/gpt/v1", max_retries=5) as gpt:
             with pytest.raises(openai.APIStatusError, match=r"\$5, is reached.*with another budget") as told:
                 await gpt.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "hi"}])
@@ -506,11 +514,11 @@ class Bench:
             await done.wait()
             wire.send(ok())
 
-    async def client(self, port: int, name: str, who: str, *headers: bytes) -> None:
+    async def client(self, port: int, name: str, who: str, *headers: bytes, path: bytes = WORK) -> None:
         async with await connect(port) as wire:
             while True:
                 key = b"x-api-key: " + text_of(name).encode()
-                wire.send(post(b'{"model": "opus-4-6"}', b"x-who: " + who.encode(), *headers, key=key))
+                wire.send(post(b'{"model": "opus-4-6"}', b"x-who: " + who.encode(), *headers, key=key, path=path))
                 await wire.read_message()
 
     async def run(self, turns: int, places: int) -> None:
@@ -543,38 +551,47 @@ async def test_two_keys_share_slot_seconds_two_to_one_although_one_sends_ten_tim
     assert bench.seconds["a"] / bench.seconds["b"] == pytest.approx(2.0, rel=0.04)
 
 
-async def test_fairness_ids_split_what_their_key_gets_and_take_nothing_from_another() -> None:
+@pytest.mark.parametrize(("weight", "clients"), [(1.0, 12), (2.0, 36)])
+async def test_keys_share_the_accounts_of_a_pool_by_weight_while_places_cool_down(weight: float, clients: int) -> None:
     clock = VirtualClock(START)
-    keys = Keys(ClientKey(name="a"), ClientKey(name="b"))
-    limiter = Limiter(clock=clock, limits={"anthropic": 3})
+    keys = Keys(ClientKey(name="a", weight=weight), ClientKey(name="b"))
+    limiter = Limiter(clock=clock, limits={"anthropic/one": 2, "anthropic/two": 2}, cooldown=0.35)
     bench = Bench(keys, limiter, clock)
+    calls: Counter[str] = Counter()
     async with (
         RawUpstream(bench.handle) as upstream,
-        harness_with(keys, upstream.url, clock=clock, limiter=limiter) as harness,
+        GatewayHarness(
+            account(upstream.url, "one"),
+            account(upstream.url, "two"),
+            pools={"team": KeyPoolSettings(name="team", accounts=("one", "two"))},
+            keys=keys.known,
+            clock=clock,
+            limiter=limiter,
+        ) as harness,
         asyncio.TaskGroup() as tasks,
     ):
-        port = harness.port
-        clients = [tasks.create_task(bench.client(port, "b", "b")) for _ in range(4)]
-        for who, count in (("ann", 3), ("bob", 20)):
-            header = b"x-gateway-fairness-id: " + who.encode()
-            clients += [tasks.create_task(bench.client(port, "a", who, header)) for _ in range(count)]
-        await bench.run(150, places=3)
-        for each in clients:
+        who = ["a"] * 12 + ["b"] * clients
+        callers = [tasks.create_task(bench.client(harness.port, name, name, path=POOL)) for name in who]
+        for _ in range(15):
+            await until(lambda: len(bench.open) == 4 and waiting_calls(harness) == len(who) - 4)
+            await clock.advance(0.08)
+            for name, _, done in bench.open:
+                calls[name] += 1
+                done.set()
+            bench.open.clear()
+            await until(lambda: waiting_calls(harness) == len(who))
+            await clock.advance(0.35)
+        for each in callers:
             each.cancel()
 
-    used = bench.seconds
-    assert (used["ann"] + used["bob"]) / used["b"] == pytest.approx(1.0, rel=0.06)
-    assert used["ann"] / used["bob"] == pytest.approx(1.0, rel=0.06)
+    assert calls["a"] / weight == pytest.approx(calls["b"], abs=2), calls
 
 
-async def test_a_fairness_id_is_not_sent_upstream_and_their_number_is_bounded() -> None:
+async def test_a_withdrawn_header_is_not_sent_upstream() -> None:
     keys = Keys(ClientKey(name="team"))
     _, (seen,) = await asked(keys, post(b"{}", b"X-Gateway-Fairness-Id: ann@x", key=b"x-api-key: " + TEAM.encode()))
-    known = ClientKeys(now=lambda: 0.0)
-    parts = {known.group(ClientKey(name="team"), b"%d" % number).name for number in range(1000)}
 
     assert seen.header(b"x-gateway-fairness-id") is None
-    assert len(parts) <= MOST_PARTS + 1
 
 
 async def test_a_priority_is_capped_by_the_key_and_orders_only_inside_it() -> None:
@@ -715,3 +732,47 @@ async def test_a_key_that_was_made_while_the_keys_were_being_read_is_found() -> 
     await asyncio.gather(first, second)
 
     assert known.find(TEAM.encode()) == ClientKey(name="team")
+
+
+# -- Reading a store in threads: opened once, by the first reading, and never waited for foreve --
+
+
+def test_a_store_is_opened_by_the_first_reading_and_again_after_a_failure() -> None:
+    store, opened = SqliteStore.in_memory(), list[bool]()
+    store.create_client_key(ClientKey(name="team"), "d1")
+
+    def open_store() -> Store:
+        opened.append(len(opened) > 0)
+        if not opened[-1]:
+            raise StoreError("the server is not there")
+        return store
+
+    background = BackgroundStore(open_store)
+    before = len(opened)
+    with pytest.raises(StoreError, match="not there"):
+        background.client_keys()
+
+    assert background.client_keys() == [HashedKey(ClientKey(name="team"), "d1")]
+    assert (before, opened) == (0, [False, True])
+    background.close()
+
+
+async def test_a_reading_does_not_keep_the_process_alive() -> None:
+    assert await in_thread(lambda: threading.current_thread().daemon)
+
+
+async def test_an_error_of_a_reading_is_raised_where_it_was_asked_for() -> None:
+    def fail() -> None:
+        raise StoreError("damaged")
+
+    with pytest.raises(StoreError, match="damaged"):
+        await in_thread(fail)
+
+
+# -- Where bodies are parsed --
+
+
+async def test_a_large_body_is_parsed_off_the_loop() -> None:
+    threads = [await parsed(size, threading.current_thread) for size in (LARGE_BYTES, LARGE_BYTES + 1)]
+
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]

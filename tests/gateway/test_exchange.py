@@ -2,12 +2,17 @@
 
 import asyncio
 import gzip
+import json
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gateway.gateway_harness import KEY, GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
+
+from paceline.gateway import exchange
+from paceline.protocols import RequestReader
 
 CALL = b'{"model": "claude-opus-4-6", "messages": []}'
 
@@ -354,3 +359,51 @@ async def test_not_modified_is_passed_on_whatever_its_location() -> None:
     _, got = await exchanged(post(CALL), answer)
 
     assert got.first_line == b"HTTP/1.1 304 Not Modified"
+
+
+@pytest.mark.parametrize(
+    "model", ["claude-", "anthropic.", "claude-[1m]", "", "/", "\u00e9", "\ud800", "x" * 5000], ids=ascii
+)
+async def test_any_name_of_a_model_gets_an_answer(model: str) -> None:
+    async with (
+        RawUpstream(answering(ok(), [])) as upstream,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(post(json.dumps({"model": model}).encode()))
+        got = await client.read_message()
+
+    assert got.status == 200
+
+
+async def test_a_fault_of_the_gateway_is_a_500_in_the_shape_of_the_provider(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        RawUpstream(answering(ok(), [])) as upstream,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
+    ):
+        harness.gateway.model_names._unserved = None  # type: ignore[assignment]
+        client.send(post())
+        got = await client.read_message()
+
+    expected = {"type": "error", "error": {"type": "api_error", "message": "internal error; see paceline.log"}}
+    assert (got.status, json.loads(got.body)) == (500, expected)
+
+
+async def test_a_large_body_with_many_members_is_parsed_off_the_loop_and_counts_for_its_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    class Reader(RequestReader):
+        def read_whole(self, body: bytes) -> None:
+            threads.append(threading.current_thread())
+            super().read_whole(body)
+
+    monkeypatch.setattr(exchange, "RequestReader", Reader)
+    body = b'{"messages": [%b], "model": "claude-opus-4-6"}' % b",".join([b"{}"] * 200_000)
+
+    seen, got = await exchanged(post(body), ok())
+
+    assert (got.header(b"x-paceline-scope"), seen.body == body) == (b"anthropic/work/opus-4-6", True)
+    assert [each is threading.current_thread() for each in threads] == [False]

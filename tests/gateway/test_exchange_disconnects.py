@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.gateway.gateway_harness import GatewayHarness, account, until
-from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
+from tests.gateway.raw_http import GET_API, Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
+from paceline.gateway import Timeouts
+from paceline.gateway.client_response import CONTINUE
 
 REQUEST = post(b'{"model": "claude-opus-4-6", "n": 1}', b"X-A: b")
 CHUNKED_REQUEST = (
@@ -128,9 +131,10 @@ async def test_a_client_that_leaves_the_queue_is_removed_at_once(ending: str) ->
         assert (queued(limiter), harness.in_flight, upstream.connections) == (0, 0, 1)
 
 
-async def test_a_client_that_leaves_the_queue_while_its_body_is_not_read_is_noticed() -> None:
+@pytest.mark.parametrize(("size", "ending"), [(100_000, "close"), (100_000, "reset"), (30_000_000, "reset")])
+async def test_a_client_that_leaves_the_queue_while_its_body_is_not_read_is_noticed(size: int, ending: str) -> None:
     limiter = Limiter(limits={"anthropic/work": 1})
-    big = b'{"model": "claude-opus-4-6", "x": "' + b"x" * 30_000_000
+    big = b'{"model": "claude-opus-4-6", "x": "' + b"x" * size
     async with (
         RawUpstream(answering(ok())) as upstream,
         GatewayHarness(account(upstream.url), limiter=limiter) as harness,
@@ -139,7 +143,7 @@ async def test_a_client_that_leaves_the_queue_while_its_body_is_not_read_is_noti
         client = await connect(harness.port)
         client.send(post(big))
         await until(lambda: queued(limiter) == 1)
-        client.reset()
+        ENDINGS[ending](client)
         await until(lambda: queued(limiter) == 0)
         slot.release()
 
@@ -155,6 +159,124 @@ async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves
             await client.writer.drain()
             client.reset()
         await until(lambda: not harness.gateway.connections and is_quiet(harness))
+
+
+# -- clients that close only their sending side ----------------------------------------------------
+
+
+async def test_a_client_that_sends_no_more_is_served_after_its_wait_and_then_disconnected() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    async with (
+        RawUpstream(answering(ok(BODY))) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        await connect(harness.port) as client,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus-4-6")
+        client.send(REQUEST)
+        client.writer.write_eof()
+        probe = await client.reader.readuntil(b"\r\n\r\n")
+        slot.release()
+        got = await client.read_message()
+        rest = await client.until_closed()
+        await until(lambda: not harness.gateway.connections and is_quiet(harness))
+
+    assert (probe, got.status, got.body, rest) == (CONTINUE, 200, BODY, b"")
+
+
+async def test_a_stream_of_a_client_that_sends_no_more_is_kept_alive_and_served() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    stream = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9\r\n\r\ndata: 1\n\n"
+    async with (
+        RawUpstream(answering(stream)) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        await connect(harness.port) as client,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus-4-6")
+        client.send(post(b'{"model": "claude-opus-4-6", "stream": true}', b"X-Paceline-Keepalive: 0.1"))
+        await client.reader.readuntil(b"paceline: waiting (")
+        client.writer.write_eof()
+        await client.reader.readuntil(b": paceline: waiting\n\n")
+        slot.release()
+        rest = await client.until_closed()
+
+    assert rest.endswith(b"data: 1\n\n\r\n0\r\n\r\n")
+
+
+async def test_a_client_that_sends_no_more_behind_a_body_that_is_not_read_is_served() -> None:
+    limiter = Limiter(limits={"anthropic/work": 1})
+    seen: list[Message] = []
+    body = b'{"model": "claude-opus-4-6", "x": "' + b"x" * 100_000 + b'"}'
+    async with (
+        RawUpstream(answering(ok(), seen)) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter, timeouts=Timeouts(check_interval=0.02)) as harness,
+        await connect(harness.port) as client,
+    ):
+        slot = await limiter.acquire("anthropic/work/opus-4-6")
+        client.send(post(body))
+        client.writer.write_eof()
+        await client.reader.readuntil(b"\r\n\r\n")
+        slot.release()
+        got = await client.read_message()
+        rest = await client.until_closed()
+
+    assert (got.status, [each.body == body for each in seen], rest) == (200, [True], b"")
+
+
+async def test_requests_sent_all_at_once_before_the_end_are_all_answered() -> None:
+    hold = asyncio.Event()
+
+    async def handle(wire: Wire) -> None:
+        while True:
+            await wire.read_message()
+            await hold.wait()
+            wire.send(ok(BODY))
+
+    async with (
+        RawUpstream(handle) as upstream,
+        GatewayHarness(account(upstream.url)) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(REQUEST + GET_API + REQUEST)
+        client.writer.write_eof()
+        hold.set()
+        answers = [(await client.read_message()).body for _ in range(3)]
+        rest = await client.until_closed()
+
+    assert (answers, rest) == ([BODY, b"app GET /api ", BODY], b"")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_the_api_serves_a_client_that_sends_no_more_and_notices_one_that_left(leaves: bool) -> None:
+    ready, ended = asyncio.Event(), list[str]()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        left, go_on = asyncio.ensure_future(receive()), asyncio.ensure_future(ready.wait())
+        await asyncio.wait({left, go_on}, return_when=asyncio.FIRST_COMPLETED)
+        ended.append((await left)["type"] if left.done() else message["type"])
+        left.cancel()
+        go_on.cancel()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with (
+        GatewayHarness(account("http://127.0.0.1:9"), beside=slow) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(GET_API)
+        if leaves:
+            await until(lambda: bool(harness.gateway.connections))
+            client.close()
+            await until(lambda: bool(ended))
+        else:
+            client.writer.write_eof()
+            await client.reader.readuntil(b"\r\n\r\n")
+            ready.set()
+            assert (await client.read_message()).body == b"done"
+        assert await client.until_closed() == b""
+        await until(lambda: not harness.gateway.connections)
+
+    assert ended == ["http.disconnect" if leaves else "http.request"]
 
 
 def queued(limiter: Limiter) -> int:

@@ -11,7 +11,7 @@ from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
 from paceline import Limiter
-from paceline.settings import AccountSettings
+from paceline.agents.account import Account
 from paceline.testing import FakeProvider
 from paceline.testing.provider import Scenario, Step
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientS
 ANSWER = "Answer 1 to message 1 of this conversation: Say hi"
 
 
-def accounts_at(url: str) -> tuple[AccountSettings, ...]:
+def accounts_at(url: str) -> tuple[Account, ...]:
     return (account(url, "claude"), account(url, "gpt", "openai"), account(url, "gem", "google"))
 
 

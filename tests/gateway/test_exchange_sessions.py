@@ -6,6 +6,8 @@ import json
 import httpx
 import pytest
 from tests.gateway.gateway_harness import TOKEN, GatewayHarness, account, until
+from tests.gateway.raw_http import RawUpstream, answering, connect, ok
+from tests.gateway.raw_http import post as raw_post
 
 from paceline import Limiter, Rate
 from paceline.core.values.scopes import SESSIONS
@@ -92,3 +94,24 @@ async def test_the_tokens_that_calls_ask_for_count_against_the_tokens_per_minute
         assert "has used 900 tokens in the last minute (tpm 1,000)" in refused.json()["error"]["message"]
         assert 50 <= int(refused.headers["retry-after"]) <= 60
         assert (await post(client, f"{harness.url}/gateway/work")).status_code == 200
+
+
+@pytest.mark.parametrize(("longest", "statuses"), [(b"", [200, 200, 429]), (b', "max_tokens": 600', [200, 429, 429])])
+async def test_a_minute_exceeds_its_tokens_at_most_by_answers_in_flight_that_named_no_longest_one(
+    longest: bytes, statuses: list[int]
+) -> None:
+    limiter = Limiter(rates={"anthropic/work": Rate(tpm=1000)})
+    call = raw_post(b'{"model": "claude-opus-4-6"%b}' % longest, b"x-paceline-max-wait: 0.05")
+    async with (
+        RawUpstream(answering(ok(b'{"usage": {"input_tokens": 10, "output_tokens": 590}}'))) as upstream,
+        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        await connect(harness.port) as client,
+    ):
+        answers = []
+        for _ in range(3):
+            client.send(call)
+            answers.append(await client.read_message())
+
+    assert [got.status for got in answers] == statuses
+    used = 1200 if not longest else 600
+    assert f"has used {used:,} tokens in the last minute (tpm 1,000)".encode() in answers[-1].body

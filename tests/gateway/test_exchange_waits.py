@@ -208,6 +208,24 @@ async def test_an_unpaid_account_is_held_and_later_requests_fail_at_once() -> No
     assert (got.status, len(provider.requests), harness.in_flight) == (403, 1, 0)
 
 
+async def test_a_refused_key_is_answered_at_once_until_one_call_may_ask_again() -> None:
+    clock = VirtualClock(START)
+    async with (
+        FakeProvider(Scenario(script=(Step(error="401"),)), clock=clock) as provider,
+        GatewayHarness(account(provider.url), limiter=Limiter(clock=clock), clock=clock) as harness,
+        await connect(harness.port) as client,
+    ):
+        answers = []
+        for seconds in (0.0, 0.0, 61.0):
+            await clock.advance(seconds)
+            client.send(post(CALL))
+            answers.append(await client.read_message())
+
+    assert [each.status for each in answers] == [401, 401, 200]
+    assert b'"type":"authentication_error"' in answers[1].body
+    assert len(provider.requests) == 2
+
+
 async def test_a_clients_own_bad_key_does_not_hold_the_account() -> None:
     clock = VirtualClock(START)
     own = b"x-paceline-token: paceline-token-1"

@@ -11,16 +11,13 @@ from tests.gateway.test_client_keys import TEAM, Keys
 
 from paceline.core.values.tokens import Tokens
 from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
-from paceline.errors import StoreError
 from paceline.events import Event
-from paceline.gateway import SpendTotals
-from paceline.gateway.budget_events import BudgetEvents
 from paceline.gateway.errors import GatewayError
-from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.request_log import CallRecord
+from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
 from paceline.settings import Settings
 from paceline.settings.prices import Price, price_list
-from paceline.store import ClientKey, KeyBudget, MemoryStore, SpendRow
+from paceline.store import ClientKey, KeyBudget, SqliteStore
 from paceline.store.client_keys import BudgetPeriod
 from paceline.testing import VirtualClock
 
@@ -29,34 +26,40 @@ DAY = 86_400.0
 SETTINGS = Settings(home=Path("home"), store_url="sqlite://")
 
 
-class Spent:
-    """Dollars by day, as the gateway knows them."""
+def ledger_of(clock: VirtualClock, store: SqliteStore | None = None) -> tuple[SpendLedger, list[Event]]:
+    """A ledger, and the events that it emits. A million tokens cost a dollar."""
+    ledger, events = SpendLedger(price_list({"m": Price(input=1.0, output=1.0)}), clock), list[Event]()
+    ledger.emit = events.append
+    ledger.use_store(store or SqliteStore.in_memory())
+    return ledger, events
 
-    def __init__(self, **days: float) -> None:
-        self.days = {name.replace("_", "-").removeprefix("d"): dollars for name, dollars in days.items()}
 
-    def spent_by(self, key: str, since: str) -> float:
-        return sum(dollars for day, dollars in self.days.items() if day >= since)
+def paid(ledger: SpendLedger, dollars: float, key: ClientKey) -> None:
+    """Begin and end a call that costs so much."""
+    call = CallRecord(id="r", began_at=0.0, model="m", tokens=Tokens(input=round(dollars * 1_000_000)))
+    ledger.settle(ledger.reserve(call, key, account("http://127.0.0.1:9"), Estimate()), call)
+
+
+def spent(ledger: SpendLedger, key: ClientKey) -> float:
+    limit = limit_of_key(key)
+    assert limit is not None
+    return ledger.spent(limit)
 
 
 async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_each_period() -> None:
-    clock, spent, events = VirtualClock(START), Spent(), list[Event]()
-    announced = BudgetEvents()
-    announced.emit = events.append
-    budgets = KeyBudgets(spent, announced, clock)
+    clock = VirtualClock(START)
+    ledger, events = ledger_of(clock)
     key = ClientKey(name="team", budget=KeyBudget(10.0, "day"), created_at=START)
 
-    for dollars in (7.9, 8.0, 9.0, 10.0, 11.0):
-        spent.days["2027-01-15"] = dollars
-        budgets.note(key)
-        budgets.announce()
+    for dollars in (7.9, 0.1, 1.0, 1.0):
+        paid(ledger, dollars, key)
+        ledger.announce()
     with pytest.raises(GatewayError, match="it continues at 2027-01-16 00:00 UTC"):
-        budgets.check(key)
+        ledger.check_key(key)
     await clock.advance(DAY)
-    budgets.check(key)
-    spent.days["2027-01-16"] = 8.5
-    budgets.note(key)
-    budgets.announce()
+    ledger.check_key(key)
+    paid(ledger, 8.5, key)
+    ledger.announce()
 
     assert [(each.name, each.scope, each.fields["share"], each.fields["spent"]) for each in events] == [
         ("budget.warning", "key:team", 0.8, 8.0),
@@ -66,130 +69,61 @@ async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_e
 
 
 def test_a_budget_stops_the_next_call_before_its_event_is_due() -> None:
-    spent, events, announced = Spent(d2027_01_15=1.0), list[Event](), BudgetEvents()
-    announced.emit = events.append
-    budgets = KeyBudgets(spent, announced, VirtualClock(START))
+    ledger, events = ledger_of(VirtualClock(START))
     key = ClientKey(name="team", budget=KeyBudget(10.0, "day"), created_at=START)
-    budgets.check(key)
-    spent.days["2027-01-15"] = 10.0
-    budgets.note(key)
+    paid(ledger, 10.0, key)
     assert events == []
 
     with pytest.raises(GatewayError, match="is reached"):
-        budgets.check(key)
-    budgets.announce()
+        ledger.check_key(key)
+    ledger.announce()
 
     assert [each.name for each in events] == ["budget.reached"]
 
 
-async def test_a_total_budget_counts_days_that_are_no_longer_in_memory() -> None:
-    budgets = KeyBudgets(Spent(d2027_01_14=3.0), BudgetEvents(), VirtualClock(START))
-    old = SpendRow(day="2026-10-01", key="team", account="work", model="m", requests=1, billed=6.0)
-    new = SpendRow(day="2027-01-14", key="team", account="work", model="m", requests=1, billed=3.0)
-    budgets.read_spend = lambda *, since, key=None: [old, new]
-    key = ClientKey(name="team", budget=KeyBudget(9.0, "total"), created_at=START - 120 * DAY)
-
-    await budgets.catch_up(key)
-    with pytest.raises(GatewayError, match=r"\$9, is reached \(\$9.00 spent\); ask for a key with another budget"):
-        budgets.check(key)
-
-
-def paid(clock: VirtualClock, spending: SpendTotals, dollars: float, key: str = "team") -> None:
-    """Count a call that costs so much: its model costs a dollar for a million tokens."""
-    tokens = Tokens(input=round(dollars * 1_000_000))
-    spending.add(CallRecord(id="r", began_at=0.0, key=key, account="work", model="m", tokens=tokens), clock.now())
-
-
-def real_budgets(clock: VirtualClock, store: MemoryStore) -> tuple[SpendTotals, KeyBudgets]:
-    spending = SpendTotals(price_list({"m": Price(input=1.0, output=1.0)}))
-    spending.use_store(store, clock.now())
-    budgets = KeyBudgets(spending, BudgetEvents(), clock)
-    budgets.read_spend = store.spend
-    return spending, budgets
-
-
-async def test_a_total_budget_counts_every_day_of_a_quarter() -> None:
-    clock, store = VirtualClock(START), MemoryStore()
-    spending, budgets = real_budgets(clock, store)
-    key = ClientKey(name="team", budget=KeyBudget(1000.0, "total"), created_at=START)
+async def test_a_total_budget_counts_every_day_of_a_quarter_also_after_a_restart() -> None:
+    clock, store = VirtualClock(START), SqliteStore.in_memory()
+    ledger, _ = ledger_of(clock, store)
+    key = ClientKey(name="team", budget=KeyBudget(900.0, "total"), created_at=START)
     seen = []
 
     for _ in range(90):
-        await budgets.catch_up(key)
-        paid(clock, spending, 10.0)
-        seen.append(budgets.spent(key))
-        spending.save()
+        paid(ledger, 10.0, key)
+        seen.append(spent(ledger, key))
+        ledger.save()
         await clock.advance(DAY)
+    restarted, _ = ledger_of(clock, store)
 
     assert seen == pytest.approx([10.0 * (days + 1) for days in range(90)])
-
-
-async def test_a_store_that_fails_keeps_a_total_budget_as_it_was_known_and_cuts_nobody_off() -> None:
-    clock, store = VirtualClock(START), MemoryStore()
-    spending, budgets = real_budgets(clock, store)
-    key = ClientKey(name="team", budget=KeyBudget(1000.0, "total"), created_at=START)
-    for _ in range(40):
-        await budgets.catch_up(key)
-        paid(clock, spending, 10.0)
-        spending.save()
-        await clock.advance(DAY)
-    asked = []
-
-    def fail(*, since: str, key: str | None = None) -> list[SpendRow]:
-        asked.append(clock.now())
-        raise StoreError("the store does not answer")
-
-    budgets.read_spend = fail
-    for _ in range(5):
-        await budgets.catch_up(key)
-        budgets.check(key)
-
-    assert budgets.spent(key) == pytest.approx(400.0)
-    assert len(asked) == 1
-
-
-async def test_a_call_whose_older_spending_cannot_be_read_is_answered() -> None:
-    seen: list[Message] = []
-    keys = Keys(ClientKey(name="team", budget=KeyBudget(5.0, "total"), created_at=1.0))
-
-    def fail(*, since: str, key: str | None = None) -> list[SpendRow]:
-        raise StoreError("the store does not answer")
-
-    async with (
-        RawUpstream(answering(ok(), seen)) as upstream,
-        GatewayHarness(account(upstream.url, "gpt", "openai"), keys=keys.known) as harness,
-        await connect(harness.port) as client,
-    ):
-        harness.gateway.budgets.read_spend = fail
-        client.send(post(b'{"model": "gpt-5"}', key=TEAM_KEY, path=RESPONSES))
-        got = await client.read_message()
-
-    assert (got.status, len(seen)) == (200, 1)
+    with pytest.raises(GatewayError, match=r"is reached \(\$900.00 spent\); ask for a key with another budget"):
+        restarted.check_key(key)
 
 
 @pytest.mark.parametrize("period", ["day", "month", "total"])
-async def test_a_key_with_the_name_of_a_revoked_one_begins_with_a_whole_budget(period: BudgetPeriod) -> None:
-    clock, store = VirtualClock(START), MemoryStore()
-    spending, budgets = real_budgets(clock, store)
+async def test_a_key_with_the_name_of_a_revoked_one_pays_for_none_of_its_calls(period: BudgetPeriod) -> None:
+    clock, store = VirtualClock(START), SqliteStore.in_memory()
+    ledger, _ = ledger_of(clock, store)
     wanted = KeyRequest(name="team", budget="$5" if period == "total" else f"$5/{period}")
     first = create_key(store, SETTINGS, wanted, now=clock.now()).record
-    paid(clock, spending, 4.0)
-    spending.save()
-    paid(clock, spending, 2.0)
+    running = CallRecord(id="r", began_at=0.0, model="m", tokens=Tokens(input=9_000_000))
+    reserved = ledger.reserve(running, first, account("http://127.0.0.1:9"), Estimate())
+    paid(ledger, 6.0, first)
     with pytest.raises(GatewayError, match="is reached"):
-        budgets.check(first)
+        ledger.check_key(first)
     revoke_key(store, "team", now=clock.now())
 
-    second = create_key(store, SETTINGS, wanted, now=clock.now() + 1.0, unsaved=spending.unsaved()).record
-    budgets.check(second)
-    fresh = budgets.spent(second)
-    paid(clock, spending, 4.5)
+    second = create_key(store, SETTINGS, wanted, now=clock.now() + 1.0).record
+    ledger.settle(reserved, running)
+    fresh = spent(ledger, second)
+    paid(ledger, 4.5, second)
+    ledger.save()
+    restarted, _ = ledger_of(clock, store)
 
-    assert fresh == 0.0
-    assert budgets.spent(second) == pytest.approx(4.5)
+    assert (fresh, spent(ledger, second), spent(restarted, second), spent(restarted, first)) == (0.0, 4.5, 4.5, 15.0)
+    assert sum(each.dollars for each in store.spend(key="team")) == pytest.approx(19.5)
     await clock.advance(DAY)
-    paid(clock, spending, 1.0)
-    assert budgets.spent(second) == pytest.approx(1.0 if period == "day" else 5.5)
+    paid(ledger, 1.0, second)
+    assert spent(ledger, second) == pytest.approx(1.0 if period == "day" else 5.5)
 
 
 @pytest.mark.parametrize(

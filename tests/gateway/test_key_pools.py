@@ -16,16 +16,21 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.engine.key_commands import digest_of_key
-from paceline.gateway import ClientKeys, SpendTotals, Timeouts
-from paceline.gateway.account_budgets import AccountBudgets
-from paceline.gateway.budget_events import BudgetEvents
-from paceline.gateway.key_pools import MOST_SESSIONS, KeyPools, PoolRequest, look_again_seconds, with_model
-from paceline.gateway.model_names import ModelNames
+from paceline.gateway import ClientKeys, SpendLedger, Timeouts
+from paceline.gateway.key_pools import (
+    MOST_SESSIONS,
+    KeyPools,
+    PoolRequest,
+    look_again_seconds,
+    with_model,
+)
 from paceline.gateway.request_access import RequestAccess, RequestHead
+from paceline.gateway.request_body import members_of
+from paceline.gateway.routes import ModelNames
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
 from paceline.settings.prices import price_list
-from paceline.store import ClientKey, MemoryStore
+from paceline.store import ClientKey, SqliteStore
 from paceline.testing import VirtualClock
 from paceline.views.gateway_calls import MemberFailure
 
@@ -161,6 +166,43 @@ async def test_when_each_key_was_refused_the_client_gets_the_providers_own_answe
 
     assert (got.status, at.provider.keys) == (401, ["sk-a", "sk-b"])
     assert json.loads(got.body)["error"]["message"] == "authentication_error of the provider"
+
+
+async def test_a_pool_whose_keys_were_all_refused_answers_at_once_until_one_call_may_ask_again() -> None:
+    async with team() as at:
+        at.provider.answers |= {"sk-a": UNAUTHORIZED, "sk-b": UNAUTHORIZED}
+        first, second = await at.call(), await at.call()
+        await at.clock.advance(61.0)
+        at.provider.answers.clear()
+        later = await at.call()
+
+    reason = "the login was refused and is asked again: authentication_error of the provider"
+    refused = f"anthropic/key-a: {reason}; anthropic/key-b: {reason}"
+    assert [each.status for each in (first, second, later)] == [401, 401, 200]
+    assert json.loads(second.body) == {
+        "type": "error",
+        "error": {
+            "type": "authentication_error",
+            "message": f"no account of the pool team can serve this: {refused}",
+        },
+    }
+    assert at.provider.keys == ["sk-a", "sk-b", "sk-a"]
+
+
+@pytest.mark.parametrize("path", [TEAM, b"/gateway/key-a/v1/messages"], ids=["pool", "account"])
+async def test_calls_that_wait_for_a_key_are_answered_as_soon_as_it_is_refused(path: bytes) -> None:
+    async with team(limits={"anthropic/key-a": 1}, accounts=("key-a",)) as at:
+        at.provider.answers["sk-a"] = UNAUTHORIZED
+        at.provider.gate = asyncio.Event()
+        calls = [asyncio.create_task(at.call(path=path)) for _ in range(3)]
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 2)
+        at.provider.gate.set()
+        await until(lambda: any(call.done() for call in calls))
+        await at.clock.advance(look_again_seconds(3))  # a pool checks its keys again
+        got = [await call for call in calls]
+
+        assert at.harness.in_flight == 0
+    assert ([each.status for each in got], at.provider.keys) == ([401] * 3, ["sk-a"])
 
 
 async def test_nothing_is_sent_again_after_the_first_byte_reached_the_client() -> None:
@@ -365,7 +407,7 @@ async def test_a_key_that_allows_some_models_uses_no_fallback_with_another() -> 
     routes = (FallbackRoute("key-c", "claude-haiku-4-5"), FallbackRoute("key-b"))
     async with team(accounts=("key-a",), fallback=routes) as at:
         at.limiter.report("anthropic/key-a", QuotaClosed(resets_at=START + 9000.0, window="five_hour"))
-        store = MemoryStore()
+        store = SqliteStore.in_memory()
         store.create_client_key(ClientKey(name="docs", models=("opus-*",)), digest_of_key(b"pk-paceline-docs"))
         at.harness.gateway.access.keys = ClientKeys(store.client_keys)
         async with await connect(at.harness.port) as client:
@@ -400,23 +442,27 @@ def test_the_sessions_of_a_pool_are_bounded() -> None:
     access = RequestAccess([account("http://127.0.0.1:9", "key-a")], token="t" * 20, environ={"WORK_KEY": "sk-a"})
     pool = KeyPoolSettings(name="team", accounts=("key-a",))
     access.use_pools({"team": pool})
-    clock, totals = VirtualClock(START), SpendTotals(price_list())
-    budgets = AccountBudgets(totals, BudgetEvents(), totals.is_priced, clock)
-    pools, limiter = KeyPools(access, ModelNames(), totals.is_priced, budgets), Limiter(clock=clock)
+    clock = VirtualClock(START)
+    pools, limiter = KeyPools(access, ModelNames(), SpendLedger(price_list(), clock)), Limiter(clock=clock)
     head = RequestHead("POST", TEAM, [(b"x-api-key", b"t" * 20)])
 
-    choice = pools.choose(PoolRequest(head, pool, "opus", None), limiter, AdmissionRequest)
+    arrived = access.authorize(head)
+    choice = pools.choose(PoolRequest(head, pool, "opus", None, arrived), limiter, AdmissionRequest)
     assert choice is not None
 
     for number in range(MOST_SESSIONS + 10):
-        pools.begin(PoolRequest(head, pool, "opus", f"s{number}", choice=choice))
+        pools.begin(PoolRequest(head, pool, "opus", f"s{number}", arrived, choice=choice))
 
     assert pools.sessions == MOST_SESSIONS
 
 
-@pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"messages": []}', None])
+@pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"messages": []}', b'{"x":' * 9999, None])
 def test_a_body_without_a_model_cannot_change_its_model(body: bytes | None) -> None:
-    assert with_model(RequestHead("POST", TEAM, []), body, "other") is None
+    members = None
+    with contextlib.suppress(ValueError):
+        members = None if body is None else members_of(body)
+
+    assert with_model(RequestHead("POST", TEAM, []), members, "other") is None
 
 
 # -- accounts that cannot be reached ---------------------------------------------------------------
@@ -546,3 +592,13 @@ async def test_a_client_gets_the_refusal_of_the_account_that_answered() -> None:
         got = await at.call()
 
     assert (got.status, at.provider.keys) == (401, ["sk-b"])
+
+
+async def test_no_text_of_a_client_reaches_a_header_as_it_is() -> None:
+    body = json.dumps({"model": "x\r\nx-made-up: 1\r\n\r\nHTTP/1.1 200 OK"}).encode()
+    async with team(accounts=("key-a",), fallback=(FallbackRoute("key-c"),)) as at:
+        at.provider.answers = {"sk-a": UNAUTHORIZED}
+        got = await at.call(body=body)
+
+    assert (got.status, got.header(b"x-made-up")) == (200, None)
+    assert got.header(b"x-paceline-fallback") == b"key-c/x--x-made-up:-1----HTTP/1.1-200-OK"

@@ -6,8 +6,7 @@ import pytest
 from tests.gateway.gateway_harness import KEY, TOKEN, GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 
-from paceline.agents.account import gateway_key
-from paceline.settings import AccountSettings
+from paceline.agents.account import Account, gateway_key
 
 OWN = b"sk-my-own-key"
 LOGIN = b"sk-ant-oat01-abcdef"
@@ -343,7 +342,7 @@ async def test_no_header_steers_where_a_request_goes(header: bytes) -> None:
 
 
 async def test_an_account_of_an_unknown_provider_without_a_base_url_has_no_route() -> None:
-    nowhere = AccountSettings(name="lab", provider="mylab", kind="metered", key_env="WORK_KEY")
+    nowhere = Account(name="lab", provider="mylab", kind="metered", key_env="WORK_KEY")
     async with GatewayHarness(nowhere) as harness, await connect(harness.port) as client:
         client.send(b"GET /gateway/lab/v1 HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\n\r\n" % TOKEN.encode())
         got = await client.read_message()

@@ -9,7 +9,7 @@ def test_only_the_last_requests_are_kept() -> None:
     log = RequestLog(kept=2)
     records = [log.new_record(NOW + number) for number in range(4)]
     for record in records:
-        log.let_in(record, NOW)
+        log.admit(record, NOW)
     for record in records[:3]:
         log.ended(record)
 
@@ -54,7 +54,7 @@ def test_the_speed_of_a_queue_is_that_of_the_calls_it_served_in_the_last_minute(
     for number in range(20):
         record = log.new_record(NOW + number)
         record.scope, record.status, record.seconds = ("openai/a/m", "openai/b/m")[number % 2], 200, 1.0
-        log.let_in(record, NOW + number)
+        log.admit(record, NOW + number)
         if number >= 18:
             record.status = 429
         log.ended(record)

@@ -175,7 +175,7 @@ async def test_a_canary_reopens_the_window_with_the_head_of_its_response() -> No
     clock = VirtualClock(START)
     limiter = Limiter(clock=clock)
     limiter.report("anthropic/work", QuotaClosed(resets_at=START + 60.0, window="5h"))
-    await clock.advance(60.0)
+    await clock.advance(63.0)
 
     async def begin(wire: Wire) -> None:
         await wire.read_message()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from paceline.engine.authorship import person
+from paceline.engine.command_log import person
 
 PROSE = {"detail", "notice", "reason", "error", "state", "hint", "mend", "held", "message", "quota"}
 """Fields that may hold a sentence. Codes have no space in them and stay."""

@@ -22,7 +22,7 @@ from paceline.errors import (
     WorkspaceError,
     WorkspaceLost,
 )
-from paceline.hosts.host_jobs import (
+from paceline.hosts.jobs import (
     JobArguments,
     KeptFolder,
     OutputPiece,
@@ -44,12 +44,11 @@ from paceline.workspaces import (
     diff,
     finish_setup,
     prepare,
-    unused_place,
+    unused_location,
     write_patch,
 )
-from paceline.workspaces.conflicts import FinishedWork
-from paceline.workspaces.included_files import MOST_BYTES
-from paceline.workspaces.merges import merge_works
+from paceline.workspaces.merges import FinishedWork, merge_works
+from paceline.workspaces.preparation import MOST_BYTES
 
 
 def mirrors(machines: TwoMachines) -> list[Path]:
@@ -58,7 +57,7 @@ def mirrors(machines: TwoMachines) -> list[Path]:
 
 async def test_a_workspace_lives_on_a_host_and_its_branch_comes_to_the_leader(machines: TwoMachines) -> None:
     repository, settings = machines.repository, machines.repository.settings(setup=("make",))
-    place = await machines.job(unused_place, machines.place())
+    place = await machines.job(unused_location, machines.place())
     assert place == machines.place()
     assert await machines.job(prepare, place, settings) == Prepared(created=True, needs_setup=True)
     await machines.job(finish_setup, place)
@@ -172,7 +171,7 @@ async def test_a_branch_that_the_leader_has_is_not_continued_by_accident(machine
     machines.repository.git("branch", "paceline/docs/a")
     machines.repository.git("branch", "paceline/docs/a-2/x")
     place = machines.place()
-    found = await machines.job(unused_place, place)
+    found = await machines.job(unused_location, place)
     assert found == msgspec.structs.replace(
         place, path=f"{place.path}-3", cwd=f"{place.path}-3", branch="paceline/docs/a-3"
     )
@@ -262,7 +261,7 @@ async def test_a_copy_needs_its_folder_on_the_host(machines: TwoMachines, tmp_pa
     with pytest.raises(WorkspaceError, match=f"this host has no folder {machines.repository.top}, and a copy needs it"):
         await machines.job(prepare, machines.place(settings=settings), settings)
     machines.clone_on_worker()
-    place = await machines.job(unused_place, machines.place(settings=settings))
+    place = await machines.job(unused_location, machines.place(settings=settings))
     assert await machines.job(prepare, place, settings) == Prepared(created=True)
     write(f"{place.path}/kept.txt", "changed\n")
     assert await machines.job(commit_all, place, "docs: a") == Change(files_changed=1, lines_added=1, lines_removed=1)
@@ -439,7 +438,7 @@ async def test_a_host_cannot_name_another_repository_branch_or_commit(machines: 
         msgspec.structs.replace(place, repository="/etc"),
         msgspec.structs.replace(place, path="/etc"),
     ):
-        call = make_call("c1", unused_place, (place,))
+        call = make_call("c1", unused_location, (place,))
         report = CallReport(call_id="c1", result=msgspec.Raw(msgspec.json.encode(answer)))
         with pytest.raises(WorkspaceError, match="another place"):
             read_result(call, report, None)

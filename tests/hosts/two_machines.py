@@ -12,13 +12,13 @@ from tests.workspaces.conftest import TestRepository, git
 
 from paceline.errors import LinkDown
 from paceline.executors.spool import Spool
-from paceline.hosts.host_jobs import make_call, may_send, read_result, write_wanted
-from paceline.hosts.job_runner import JobRunner
+from paceline.hosts.jobs import make_call, may_send, read_result, write_wanted
 from paceline.hosts.messages import Call, CallReport
+from paceline.hosts.worker.job_runner import JobRunner
 from paceline.store.interface import WorkspaceSettings
 from paceline.store.unit_result import UnitResult
 from paceline.testing import VirtualClock
-from paceline.workspaces import WorkspacePlace, place_of
+from paceline.workspaces import WorkspaceLocation, location_of
 
 
 class TwoMachines:
@@ -31,9 +31,9 @@ class TwoMachines:
     def __init__(self, folder: Path, repository: TestRepository) -> None:
         self.repository = repository
         self.home = folder / "worker"
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         self.inbox = folder / "leader-inbox"
-        self.inbox.mkdir()
+        self.inbox.mkdir(exist_ok=True)
         self.spool = Spool(str(self.home / "spool"))
         self.clock = VirtualClock()
         self.runner = JobRunner(self.home, self.spool, self, self.clock)
@@ -56,9 +56,9 @@ class TwoMachines:
         received = self.inbox / call.call_id
         return read_result(call, report, received if received.exists() else None)
 
-    def place(self, unit: str = "a", settings: WorkspaceSettings | None = None, **stored: str) -> WorkspacePlace:
+    def place(self, unit: str = "a", settings: WorkspaceSettings | None = None, **stored: str) -> WorkspaceLocation:
         settings = settings or self.repository.settings()
-        return place_of(settings, "docs", unit, str(self.repository.top), self.home, UnitResult(**stored))  # type: ignore[arg-type]
+        return location_of(settings, "docs", unit, str(self.repository.top), self.home, UnitResult(**stored))  # type: ignore[arg-type]
 
     def clone_on_worker(self) -> Path:
         """Give the worker a clone at the path that the repository has on the leader. Return where it lies meanwhile."""

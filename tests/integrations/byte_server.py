@@ -1,6 +1,7 @@
 """A server that sends given bytes and closes the connection."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,9 @@ async def serving_bytes(answer: bytes) -> AsyncIterator[str]:
     """Yield the URL of a server that sends this response to every request and closes the connection."""
 
     async def answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        await reader.readexactly(int(length[1]) if length else 0)  # to close before it comes is to reset the connection
         writer.write(answer)
         await writer.drain()
         writer.close()

@@ -24,7 +24,7 @@ async def with_a_canary_to_send() -> Limiter:
     clock = VirtualClock()
     limiter = Limiter(clock=clock)
     limiter.report(SCOPE, QuotaClosed(resets_at=100.0, window="5h"))
-    await clock.advance(100.0)
+    await clock.advance(103.0)  # the first look is one to three seconds after the reset
     return limiter
 
 

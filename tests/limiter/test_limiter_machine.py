@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from paceline import CapacityError, Deferred, Limiter, Slot, SlotTimeout
 from paceline.core.signals import Usage
-from paceline.limiter.usage_polls import UsageSource
+from paceline.limiter.governor_driver import UsageSource
 from paceline.testing import VirtualClock
 
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5")

@@ -1,12 +1,14 @@
 """Rates of one's own through the library: given at the start, kept by waiting, validated at once."""
 
 import asyncio
+import random
 
 import pytest
 
 from paceline import InvalidLimit, Limiter, Rate
 from paceline.core.signals import Succeeded
 from paceline.testing import VirtualClock
+from paceline.testing.world.fast_calls import CALLERS, SCOPE, draw_shape
 
 
 async def test_a_program_is_held_to_its_rate_by_waiting() -> None:
@@ -60,3 +62,41 @@ async def test_who_waited_in_a_process_that_is_gone_keeps_nothing_from_others() 
 def test_a_rate_that_is_none_is_refused(rates: object) -> None:
     with pytest.raises(InvalidLimit, match="umans"):
         Limiter(rates=rates)  # type: ignore[arg-type]
+
+
+# -- Callers of a provider that states budgets: whatever shape its answers have, everybody is s --
+
+
+CALLS_EACH = 8
+START = 1_700_000_000.25
+LONG_ENOUGH = CALLERS * CALLS_EACH * 1_000.0
+
+
+@pytest.mark.parametrize("seed", range(24))
+async def test_whatever_budgets_a_provider_states_every_call_is_served(seed: int) -> None:
+    # given a provider that states its budgets in some shape
+    rng = random.Random(seed)
+    shape, clock = draw_shape(rng), VirtualClock(start=START)
+    limiter = Limiter(limits={SCOPE: rng.choice((4, 1_000))}, clock=clock)
+    served: list[int] = []
+
+    async def caller(number: int) -> None:
+        for _ in range(CALLS_EACH):
+            async with limiter.slot(SCOPE) as slot:
+                await clock.sleep(0.0005 * rng.random())
+                slot.report(shape.reading(rng.uniform(0.0, shape.limit), rng, clock.now()))
+                await clock.sleep(0.006 * rng.random())
+            served.append(number)
+            await clock.sleep(0.001 * rng.random())
+
+    # when many call it thousands of times a second
+    calls = [asyncio.create_task(caller(number)) for number in range(CALLERS)]
+    for _ in range(40):
+        await clock.advance(LONG_ENOUGH / 40)
+        if all(call.done() for call in calls):
+            break
+
+    # then all of them are served
+    assert sorted(served) == sorted(list(range(CALLERS)) * CALLS_EACH)
+    await asyncio.gather(*calls)
+    await limiter.aclose()

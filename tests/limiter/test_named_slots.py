@@ -49,36 +49,33 @@ async def test_lesson_11_full_pools_say_so() -> None:
         assert (sessions.value.code, runs.value.code) == ("max_sessions_exceeded", "max_runs_exceeded")
 
 
-async def test_a_task_that_died_does_not_keep_its_named_place() -> None:
+async def test_a_named_session_and_its_runs_are_held_until_they_are_released() -> None:
     clock = VirtualClock()
     async with limiter_with(clock, max_parallel_sessions=1, max_parallel_runs=1) as limiter:
-        limiter.acquire_session("dead")
-        limiter.acquire_run("dead", "r1")
-        await clock.advance(299.0)
-        assert (limiter.status().active_sessions, limiter.status().active_runs) == (1, 1)
-        await clock.advance(1000.0)
-        assert (limiter.status().active_sessions, limiter.status().active_runs) == (0, 0)
-        limiter.acquire_session("next")
-        limiter.acquire_run("next", "r2")
-
-
-async def test_a_named_session_is_kept_by_acquiring_it_again() -> None:
-    clock = VirtualClock()
-    async with limiter_with(clock, max_parallel_sessions=1) as limiter:
-        for _ in range(10):
-            limiter.acquire_session("s1")
-            await clock.advance(290.0)
-        with pytest.raises(MaxSessionsExceeded):
-            limiter.acquire_session("s2")
-
-
-async def test_a_named_session_lives_as_long_as_its_runs_do() -> None:
-    clock = VirtualClock()
-    async with limiter_with(clock, max_parallel_sessions=1) as limiter:
         limiter.acquire_session("s1", scope="umans")
-        async with limiter.slot("umans", session="s1"):
-            await clock.advance(3600.0)
-        await clock.advance(290.0)
-        assert limiter.status().active_sessions == 1
-        await clock.advance(100.0)
-        assert limiter.status().active_sessions == 0
+        limiter.acquire_run("s1", "r1", scope="umans")
+        await clock.advance(86_400.0)
+        assert (limiter.status().active_sessions, limiter.status().active_runs) == (1, 1)
+        with pytest.raises(MaxRunsExceeded):
+            limiter.acquire_run("s2", "r2")
+        limiter.release_session("s1")
+        limiter.acquire_session("s2")
+        limiter.acquire_run("s2", "r2")
+
+
+async def test_a_silent_session_is_reported_to_those_that_find_no_place(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    async with limiter_with(clock, max_parallel_sessions=3) as limiter:
+        for session in ("silent", "with a run", "acquired again"):
+            limiter.acquire_session(session)
+        limiter.acquire_run("with a run", "r1")
+        await clock.advance(400.0)
+        limiter.acquire_session("acquired again")
+        with pytest.raises(MaxSessionsExceeded) as error:
+            limiter.acquire_session("late")
+        limiter.release_session("silent")
+        limiter.acquire_session("late")
+
+    found = "silent: 'silent' (400 s); release_session frees the place of one that is over"
+    assert str(error.value) == f"sessions at its limit (3/3); {found}"
+    assert caplog.messages == [f"sessions hold their slots, {found}"]

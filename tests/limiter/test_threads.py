@@ -12,7 +12,7 @@ import paceline.limiter.threads
 from paceline import CapacityError, Event, Limiter, PacelineError, Slot
 from paceline.core.signals import Overloaded
 
-SOON = 30.0
+SOON = 60.0
 
 
 def in_flight(limiter: Limiter, scope: str = "umans") -> int:
@@ -116,7 +116,7 @@ def test_threads_can_close_the_limiter() -> None:
 
     with limiter.from_thread.slot("umans"):
         thread, ended = in_thread(wait)
-        while not limiter.from_thread.call(lambda: len(limiter._waiters)):
+        while not limiter.from_thread.call(lambda: len(limiter._slots._futures)):
             time.sleep(0.001)
         limiter.from_thread.close()
         thread.join(SOON)
@@ -148,6 +148,32 @@ async def test_from_thread_on_its_own_loop_is_refused_without_a_trace() -> None:
         limiter.from_thread.call(limiter.status)
 
 
+def test_the_status_is_read_from_a_thread_while_the_loop_is_busy() -> None:
+    limiter = Limiter(limits={"umans": 2})
+    is_busy, has_read = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with limiter.slot("umans", session="s1"):
+            is_busy.set()
+            has_read.wait(SOON)  # it blocks the loop, as a long computation does
+
+    loop_thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    loop_thread.start()
+    is_busy.wait(SOON)
+
+    def read() -> tuple[object, ...]:
+        scope = limiter.scope_status("umans")
+        return limiter.status().active_runs, scope and (scope.in_flight, scope.limit), len(limiter.statuses())
+
+    thread, ended = in_thread(read)
+    thread.join(SOON / 2)
+    while_busy = list(ended)
+    has_read.set()
+    loop_thread.join(SOON)
+
+    assert while_busy == [(1, (1, 2), 3)]
+
+
 def test_a_call_into_a_loop_that_is_stopped_is_an_error_and_no_endless_wait() -> None:
     loop = asyncio.new_event_loop()
 
@@ -164,3 +190,77 @@ def test_a_call_into_a_loop_that_is_stopped_is_an_error_and_no_endless_wait() ->
     loop.run_until_complete(limiter.aclose())
     assert limiter.status().active_runs == 0
     loop.close()
+
+
+# -- One limiter over several event loops, one after another --
+
+
+def test_a_pause_that_began_on_a_loop_that_is_gone_ends_on_the_next() -> None:
+    limiter = Limiter(limits={"umans": 1})
+
+    async def first() -> None:
+        limiter.report_rate_limit("umans", retry_after=0.2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(limiter.acquire("umans"), 0.01)
+
+    async def second() -> None:
+        slot = await asyncio.wait_for(limiter.acquire("umans"), SOON)
+        slot.release()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+def test_who_waited_on_a_loop_that_was_closed_under_it_takes_no_place_later() -> None:
+    limiter = Limiter(limits={"umans": 1})
+    loop = asyncio.new_event_loop()
+
+    async def first() -> tuple[Slot, asyncio.Task[Slot]]:
+        held = await limiter.acquire("umans")
+        waiting = asyncio.create_task(limiter.acquire("umans", timeout=60.0))
+        await asyncio.sleep(0)
+        return held, waiting
+
+    held, waiting = loop.run_until_complete(first())
+    loop.close()
+
+    async def second() -> None:
+        held.release()
+        async with asyncio.timeout(SOON):
+            async with limiter.slot("umans"):
+                pass
+
+    asyncio.run(second())
+    assert in_flight(limiter) == 0
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_two_loops_at_once_are_refused_by_name() -> None:
+    limiter = Limiter(limits={"umans": 1})
+    ready, over = threading.Event(), threading.Event()
+
+    async def live() -> None:
+        async with limiter.slot("umans"):
+            ready.set()
+            await asyncio.to_thread(over.wait, SOON)
+
+    thread, _ = in_thread(lambda: asyncio.run(live()))
+    assert ready.wait(SOON)
+    with pytest.raises(RuntimeError, match="another event loop"):
+        asyncio.run(limiter.acquire("umans"))
+    over.set()
+    thread.join(SOON)
+    assert in_flight(limiter) == 0
+
+
+def test_a_script_may_begin_with_threads_and_go_on_with_asyncio() -> None:
+    limiter = Limiter(limits={"umans": 1})
+    with limiter.from_thread.slot("umans"):
+        pass
+
+    async def main() -> None:
+        async with limiter.slot("umans"):
+            assert (await asyncio.to_thread(in_flight, limiter)) == 1
+        await limiter.aclose()
+
+    asyncio.run(main())

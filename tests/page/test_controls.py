@@ -7,7 +7,7 @@ from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import WAIT_FOR_FILE, page_address, status_of
 
 from paceline.core.signals import BillingStop, RateLimited
-from paceline.engine.authorship import person
+from paceline.engine.command_log import person
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -75,7 +75,7 @@ async def test_a_limit_that_was_reduced_after_a_429_is_restored(make_daemon: Mak
     scope = page.locator("[data-scope='anthropic/max-1']")
     await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/8")
     daemon.engine.limiter.report("anthropic/max-1", RateLimited(retry_after=1, cause="concurrency"))
-    await expect(scope.get_by_text("auto-reduced from 8 to 7 after a 429")).to_be_visible()
+    await expect(scope.get_by_text("auto-reduced to 7 from 8 after a 429")).to_be_visible()
     await expect(scope.locator("[data-figure='in_flight']")).to_have_text("8/7")
 
     await scope.get_by_role("button", name="Restore anthropic/max-1").click()

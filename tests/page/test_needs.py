@@ -9,7 +9,10 @@ from playwright.async_api import Page, expect
 from tests.page.conftest import MakeDaemon, PageMonitor
 from tests.page.daemon import UpProcess, page_address, status_of
 
+from paceline.clock import SystemClock
 from paceline.core.signals import BillingStop
+from paceline.engine.store_outage import StoreOutage
+from paceline.errors import StoreFull
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -68,6 +71,23 @@ async def test_a_held_account_is_restored_where_it_is_reported(make_daemon: Make
 
     await daemon.until(lambda: status_of(daemon, "anthropic/max-1").held is None)
     await expect(page.locator("#needs")).to_be_hidden()
+
+
+async def test_a_full_disk_blocks_the_engine_in_sight(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon()
+    await page.goto(page_address(daemon))
+    await expect(page.locator("#engine-state")).to_contain_text("running")
+    outage = StoreOutage(SystemClock())
+    outage.note_in(daemon.home.path)
+
+    outage.begin(StoreFull("no disk space left"))
+
+    await expect(page.locator("#engine-state")).to_contain_text("blocked")
+    await expect(page.locator("#engine .trouble")).to_have_text("nothing starts: no disk space left")
+    await expect(page.locator("[data-need='store_outage']")).to_contain_text("no disk space left")
+    outage.end()
+    await expect(page.locator("#engine .trouble")).to_be_hidden()
+    await expect(page.locator("#engine-state")).to_contain_text("running")
 
 
 async def test_pausing_the_engine_does_not_pause_what_is_finished(make_daemon: MakeDaemon, page: Page) -> None:

@@ -204,6 +204,23 @@ async def test_a_transcript_is_readable_and_a_switch_shows_what_was_printed(
     await expect(text.locator("b")).to_have_text(["said", "tool", "said"])
 
 
+ENDS = {"type": "result", "subtype": "success", "is_error": False, "session_id": "s", "duration_ms": 5, "num_turns": 1}
+
+
+async def test_a_notice_of_a_transcript_is_a_word_in_its_line(make_daemon: MakeDaemon, page: Page) -> None:
+    printed = "".join(f"{json.dumps(event)}\n" for event in (SAYS, ENDS))
+    start = json.dumps(["sh", "-c", f"cat <<'END'\n{printed}END", "{prompt}"])
+    daemon = await make_daemon(f'[agents.mine]\nprovider = "claude-code"\nstream = "json"\nstart = {start}\n')
+    daemon.add("docs", "", "a", agent="mine", max_attempts=1)
+    await page.goto(page_address(daemon))
+    await page.get_by_role("button", name="docs/a", exact=True).first.click()
+    labels = page.get_by_role("dialog", name="docs/a").locator(".text b")
+
+    await expect(labels.nth(1)).to_have_text("notice")
+    style = "node => [getComputedStyle(node).display, getComputedStyle(node).borderTopWidth]"
+    assert await labels.nth(1).evaluate(style) == await labels.nth(0).evaluate(style)
+
+
 async def _copied(panel: Locator) -> str:
     await panel.page.evaluate("navigator.clipboard.writeText('')")
     await panel.get_by_role("button", name="Copy").click()

@@ -89,7 +89,7 @@ async def test_a_unit_without_a_workspace_and_one_whose_repository_is_gone_say_s
     await expect(page.get_by_role("tabpanel")).to_contain_text("It has no workspace: it worked in its folder itself.")
     await page.keyboard.press("Escape")
     await open_diff(page, "docs/a")
-    await expect(page.get_by_role("tabpanel").locator(".diff-pane .note")).to_contain_text("there is no folder")
+    await expect(page.get_by_role("tabpanel").locator(".diff-pane .note")).to_contain_text("there is no such folder")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -56,6 +56,18 @@ async def _scroll_to(page: Page, number: int) -> None:
         await page.evaluate("new Promise(requestAnimationFrame)")
 
 
+async def test_a_waiting_unit_says_why_it_waits(daemon: Daemon, page: Page) -> None:
+    daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
+    await daemon.until(lambda: daemon.counts("docs").running == 1)
+    await page.goto(page_address(daemon))
+    why = page.locator("[data-unit='docs/b'] .why")
+    await expect(why).to_have_text("campaign:docs at its limit (1/1)")
+
+    await page.get_by_role("button", name="Pause docs").click()
+
+    await expect(why).to_have_text("the campaign docs is paused")
+
+
 async def test_units_are_filtered_by_campaign_and_state_and_a_reload_keeps_it(daemon: Daemon, page: Page) -> None:
     daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     daemon.add("other", "true", "x", "y")

@@ -44,3 +44,31 @@ def test_tokens_are_the_body_and_the_longest_response() -> None:
         reader.feed(body)
         assert (body, reader.tokens()) == (body, limit + len(body) // 4)
         assert reader.tokens(4000) == limit + 1000
+
+
+BRACKETS = b'{"x": [%b], "stream": true, "model": "m", "max_tokens": 7}' % b",".join([b"[]"] * 600_000)
+
+
+def fed(body: bytes) -> RequestReader:
+    """Return a reader of a body that came in two pieces. The first one already has more members than are scanned."""
+    reader = RequestReader()
+    for piece in (body[:65_536], body[65_536:]):
+        reader.feed(piece)
+    return reader
+
+
+def test_a_body_of_many_brackets_is_not_scanned_to_its_end_but_parsed_once_it_is_whole() -> None:
+    reader = fed(BRACKETS)
+    scanned = (reader.needs_whole, reader.model)
+
+    reader.read_whole(b"\xef\xbb\xbf" + BRACKETS + b"\n")
+
+    assert scanned == (True, None)
+    assert (reader.model, reader.is_stream, reader.max_tokens) == ("m", True, 7)
+
+
+def test_a_body_that_is_too_deep_or_no_object_names_no_model() -> None:
+    for body in (b'{"x": ' + b"[" * 100_000, b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b', "model": "m"}'):
+        reader = fed(body)
+        reader.read_whole(body)
+        assert (reader.needs_whole, reader.model) == (True, None)

@@ -161,6 +161,26 @@ def test_a_stream_that_says_no_usage_is_estimated(is_whole: bool) -> None:
     assert tokens_used(reader, 4000, is_whole=is_whole) == expected
 
 
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"input_tokens": -5, "output_tokens": -1}, Tokens(input=1000, output=200)),
+        ({"input_tokens": 3, "output_tokens": -1}, Tokens(input=1000, output=200)),
+        ({"prompt_tokens": 5000, "completion_tokens": -7}, Tokens(input=5000, output=200)),
+        ({"promptTokenCount": -1, "candidatesTokenCount": 900}, Tokens(input=1000, output=900)),
+        ({"input_tokens": 1, "output_tokens": 2_000_000_000}, Tokens(input=1000, output=200)),
+        (
+            {"input_tokens": 9, "output_tokens": -1, "cache_read_input_tokens": 990},
+            Tokens(input=10, output=200, cache_read=990),
+        ),
+    ],
+)
+def test_numbers_that_cannot_be_true_are_estimated_by_bytes(usage: dict[str, int], expected: Tokens) -> None:
+    reader = read(response_reader(JSON), [json.dumps({"usage": usage}).encode()])
+
+    assert tokens_used(reader, 4000, 800, is_whole=True) == TokensUsed(expected, is_estimated=True)
+
+
 def test_a_body_without_usage_has_used_nothing_that_is_known() -> None:
     assert tokens_used(read(response_reader(JSON), [b'{"data": []}']), 4000, is_whole=True) is None
     only_a_sum = read(response_reader(JSON), [b'{"usageMetadata": {"totalTokenCount": 5}}'])

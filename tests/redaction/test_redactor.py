@@ -110,10 +110,9 @@ def test_of_a_private_url_nothing_survives(user: str, host: str, password: str, 
     assert text == "connecting to postgres://<host> failed"
 
 
-@pytest.mark.parametrize(
-    "home", ["/home/", "/Users/", "C:\\Users\\", "C:\\\\Users\\\\", "/export/home/", "/mnt/c/Users/"]
+@given(
+    st.sampled_from(("/home/", "/Users/", "C:\\Users\\", "C:\\\\Users\\\\", "/export/home/", "/mnt/c/Users/")), words
 )
-@given(words)
 def test_a_home_folder_does_not_survive(home: str, user: str) -> None:
     text = redact(f"cannot open {home}{user}q/work/plan.md: usage limit reached").text
 
@@ -178,17 +177,18 @@ def test_what_describes_a_limit_is_kept(said: str) -> None:
     assert kept.counts == {}
 
 
-@pytest.mark.parametrize("sample", sorted(RECORDED.glob("*/*.err")), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_recorded_message_means_the_same_without_its_secrets(sample: Path) -> None:
-    text = sample.read_text("utf-8", "replace")
-    recorded_at = json.loads(sample.with_suffix(".meta.json").read_text())["recorded_at"]
+def read(shown: str, seen_at: float) -> list[str]:
+    return [type(signal).__name__ for signal in detect(Observation(channel="stderr", text=shown, seen_at=seen_at))]
 
-    def read(shown: str) -> list[str]:
-        return [
-            type(signal).__name__ for signal in detect(Observation(channel="stderr", text=shown, seen_at=recorded_at))
-        ]
 
-    assert read(redact(text).text) == read(readable(text))
+def test_a_recorded_message_means_the_same_without_its_secrets() -> None:
+    samples = sorted(RECORDED.glob("*/*.err"))
+    assert len(samples) > 100
+
+    for sample in samples:
+        text = sample.read_text("utf-8", "replace")
+        recorded_at = json.loads(sample.with_suffix(".meta.json").read_text())["recorded_at"]
+        assert read(redact(text).text, recorded_at) == read(readable(text), recorded_at), sample
 
 
 @given(st.text(max_size=400))

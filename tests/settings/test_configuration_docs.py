@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.agents import AgentProfile
+from paceline.settings import governor_settings
 from paceline.settings.environment import OTHERS, SETTINGS
 from paceline.settings.load import FIXED_TABLES, NAMED_TABLES
 
@@ -28,7 +29,7 @@ def test_the_first_block_shows_the_defaults(load: Load) -> None:
     assert shown.retention == shipped.retention
     for pool in ("sessions", "runs"):
         assert shown.limits[pool].limit == shipped.limits[pool].limit
-    assert shown.provider("anthropic").cooldown == shipped.provider("anthropic").cooldown
+    assert shown.provider("anthropic").cooldown == governor_settings(shipped).cooldown
     assert shown.provider("anthropic").headroom == shipped.provider("anthropic").headroom
     for scope, entry in shipped.limits.items():
         assert shown.limits[scope].limit == entry.limit

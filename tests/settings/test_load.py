@@ -7,10 +7,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from paceline.agents.account import Account
 from paceline.core.state.limit_table import LimitTable
 from paceline.core.values.rates import Rate
 from paceline.errors import InvalidSettings
-from paceline.settings import AccountSettings, ConfiguredLimit, governor_settings, load_settings
+from paceline.settings import ConfiguredLimit, governor_settings, load_settings
 from paceline.settings.environment import OTHERS, SETTINGS
 
 from .conftest import Load, Refused
@@ -41,7 +42,7 @@ def test_without_a_file_the_shipped_values_hold(tmp_path: Path) -> None:
     assert found.limits["anthropic/*/sonnet-*"].limit == 24
     assert found.home == tmp_path / ".local/state/paceline"
     assert found.sqlite_path == found.home / "paceline.db"
-    assert found.provider("anthropic").cooldown == 0.35
+    assert (found.provider("anthropic").cooldown, governor_settings(found).cooldown) == (None, 0.35)
 
 
 def test_flags_win_over_variables_and_those_over_the_file(load: Load, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ model = ["-m", "{model}"]
 
     account = found.accounts["max-1"]
     assert (account.scope, account.kind, account.reserve) == ("anthropic/max-1", "subscription", 0.2)
-    assert account.account.env == {"CLAUDE_CONFIG_DIR": str(tmp_path / "home/.claude-max-1")}
+    assert account.env == {"CLAUDE_CONFIG_DIR": str(tmp_path / "home/.claude-max-1")}
     assert found.accounts["work-key"].key_env == "ANTHROPIC_API_KEY"
     assert (found.engine.heartbeat, found.engine.lease, found.engine.strategy) == (2.0, 90.0, "spread")
     assert found.sqlite_path == tmp_path / "work/data/my.db"
@@ -137,6 +138,20 @@ def test_each_provider_has_a_headroom_of_its_own(load: Load) -> None:
     found = load(ACCOUNTS + '[providers.openai]\nheadroom = "off"')
 
     assert governor_settings(found).headrooms["openai"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("provider", "without_cooldown"),
+    [
+        ("", ("anthropic/work-key",)),
+        ('[providers.anthropic]\nheadroom = "one-way"', ()),
+        ('[providers.anthropic]\nusage_url = "https://example.com/usage"', ()),
+    ],
+)
+def test_a_metered_key_has_no_cooldown_where_refusals_alone_teach_the_lag(
+    provider: str, without_cooldown: tuple[str, ...], load: Load
+) -> None:
+    assert governor_settings(load(ACCOUNTS + provider)).lag_learnt == without_cooldown
 
 
 def test_a_cooldown_may_be_left_to_be_learnt(load: Load) -> None:
@@ -206,7 +221,7 @@ def test_an_unknown_variable_that_resembles_no_setting_is_refused_with_the_list(
 def test_without_accounts_every_agent_has_its_default_login(load: Load) -> None:
     found = load("")
 
-    implicit = AccountSettings(name="default", provider="anthropic", kind="subscription", is_implicit=True)
+    implicit = Account(name="default", provider="anthropic", kind="subscription", is_implicit=True)
     assert found.accounts == {}
     assert (found.login("claude"), found.login("command")) == (implicit, None)
     assert found.account("openai/default") == found.login("codex")
@@ -217,7 +232,7 @@ def test_without_accounts_every_agent_has_its_default_login(load: Load) -> None:
 def test_the_default_login_can_be_configured(name: str, load: Load) -> None:
     found = load(f"[accounts.{name}]\nreserve = 0.2\nexpires = 1970-01-02")
 
-    account = AccountSettings(name="default", provider="anthropic", kind="subscription", reserve=0.2, expires=86400.0)
+    account = Account(name="default", provider="anthropic", kind="subscription", reserve=0.2, expires=86400.0)
     assert found.accounts == {"anthropic/default": account}
     assert found.login("claude") == account
     assert governor_settings(found).reserves == {"anthropic/default": 0.2}
@@ -226,7 +241,7 @@ def test_the_default_login_can_be_configured(name: str, load: Load) -> None:
 def test_each_provider_has_a_default_login_to_configure(load: Load) -> None:
     found = load('[accounts."openai/default"]\nkind = "metered"\nkey_env = "KEY"')
 
-    assert found.login("codex") == AccountSettings(name="default", provider="openai", kind="metered", key_env="KEY")
+    assert found.login("codex") == Account(name="default", provider="openai", kind="metered", key_env="KEY")
 
 
 @pytest.mark.parametrize("env", ["{}", '{ CLAUDE_CONFIG_DIR = "~/.claude" }', '{ CLAUDE_CONFIG_DIR = "~/.claude/" }'])
@@ -252,9 +267,7 @@ def test_limits_and_rates_of_a_default_login_are_those_of_the_account_that_it_is
 def test_an_account_with_a_folder_or_a_key_of_its_own_is_not_the_default_login(load: Load) -> None:
     found = load(ACCOUNTS)
 
-    assert found.login("claude") == AccountSettings(
-        name="default", provider="anthropic", kind="subscription", is_implicit=True
-    )
+    assert found.login("claude") == Account(name="default", provider="anthropic", kind="subscription", is_implicit=True)
 
 
 def test_inside_a_session_the_default_login_is_that_of_the_session(load: Load, tmp_path: Path) -> None:
@@ -412,3 +425,72 @@ INNER = st.dictionaries(st.sampled_from(KEYS), VALUES | st.dictionaries(st.sampl
 def test_any_values_are_settings_or_refused(flags: dict[str, object]) -> None:
     with suppress(InvalidSettings):
         load_settings(Path("/nowhere"), {"HOME": "/nowhere"}, flags)
+
+
+# -- Rates of one's own in paceline.toml: by scope or by account, under the names people know -------
+
+
+WORK_KEY = """
+[accounts.work-key]
+provider = "anthropic"
+kind = "metered"
+"""
+
+
+def test_rates_stand_by_scope_and_by_account(load: Load) -> None:
+    found = load(f'[rates."anthropic/*/claude-opus-*"]\nrpm = 50\ntpm = 40000\n{WORK_KEY}rpm = 200\n')
+
+    assert found.rates == {"anthropic/*/opus-*": Rate(rpm=50, tpm=40000), "anthropic/work-key": Rate(rpm=200)}
+    assert governor_settings(found).rates == found.rates
+
+
+def test_a_key_of_an_account_and_of_its_scope_add_up(load: Load) -> None:
+    found = load(f'{WORK_KEY}rpm = 200\n[rates."anthropic/work-key"]\ntpm = 5\n')
+
+    assert found.rates == {"anthropic/work-key": Rate(rpm=200, tpm=5)}
+
+
+@pytest.mark.parametrize("table", ["[rates.umans]", f"{WORK_KEY}rpm = 3"])
+def test_another_name_of_a_limit_is_refused_with_the_right_one(refused: Refused, table: str) -> None:
+    (mistake,) = refused(f"{table}\nmax_parallel_requests = 8")
+
+    assert "max_parallel_requests is no setting: write the limit of the scope into [limits]" in mistake
+
+
+@pytest.mark.parametrize("key", ["rpm", "tpm"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", '"50"', "true", '"none"', "[]", "10000000000"])
+@pytest.mark.parametrize("table", ["[rates.umans]", "[accounts.a]"])
+def test_a_value_that_is_no_rate_is_refused(refused: Refused, table: str, key: str, value: str) -> None:
+    needed = 'provider = "x"\nkind = "metered"\n' if "accounts" in table else ""
+
+    mistakes = refused(f"{table}\n{needed}{key} = {value}")
+
+    assert len(mistakes) == 1
+    assert f".{key} = " in mistakes[0]
+    assert "must be a whole number from 1" in mistakes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[rates."a//b"]\nrpm = 1', 'rates."a//b"'),
+        ("[rates.sessions]\nrpm = 1", "only runs have a rate"),
+        ("[rates.umans]\nrps = 1", 'unknown key rates.umans.rps; did you mean "rpm"?'),
+        ("[rates]\numans = 5", "rates.umans must be a table"),
+        ('[rates.umans]\nrpm = 1\n[rates."umans "]\nrpm = 2', "umans "),
+        (f'{WORK_KEY}rpm = 1\n[rates."anthropic/work-key"]\nrpm = 2', "is already set in"),
+        ('[rates."a/b/claude-opus-4-6"]\nrpm = 1\n[rates."a/b/opus-4-6"]\nrpm = 1', "is already set in"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(refused: Refused, text: str, said: str) -> None:
+    (mistake,) = refused(text)
+
+    assert said in mistake
+    assert "paceline.toml:" in mistake
+
+
+def test_the_gateway_is_for_metered_accounts(load: Load, refused: Refused) -> None:
+    assert load(f"{WORK_KEY}via_gateway = true").accounts["work-key"].via_gateway
+    (mistake,) = refused('[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\nvia_gateway = true')
+
+    assert "accounts.max-1.via_gateway is for metered accounts" in mistake

@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 from tests.postgres_server import empty_schema
 
-from paceline.store import MemoryStore, SqliteStore, Store
+from paceline.store import SqliteStore, Store
 from paceline.store.postgres import PostgresStore
 from paceline.testing.store_contract import StoreContract
-from paceline.testing.store_contract_accounts import AccountContract
-from paceline.testing.store_contract_keys import ClientKeyContract
 
 
 @pytest.fixture
 def memory_store() -> Store:
-    return MemoryStore()
+    return SqliteStore.in_memory()
 
 
 @pytest.fixture
@@ -25,25 +23,13 @@ def sqlite_store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-class TestMemoryStore(StoreContract):
-    @pytest.fixture
-    def store(self, memory_store: Store) -> Store:
-        return memory_store
-
-
-class TestMemoryAccounts(AccountContract):
+class TestStoreInMemory(StoreContract):
     @pytest.fixture
     def store(self, memory_store: Store) -> Store:
         return memory_store
 
 
 class TestSqliteStore(StoreContract):
-    @pytest.fixture
-    def store(self, sqlite_store: Store) -> Store:
-        return sqlite_store
-
-
-class TestSqliteAccounts(AccountContract):
     @pytest.fixture
     def store(self, sqlite_store: Store) -> Store:
         return sqlite_store
@@ -58,30 +44,6 @@ def postgres_store(postgres_url: str) -> Iterator[Store]:
 
 
 class TestPostgresStore(StoreContract):
-    @pytest.fixture
-    def store(self, postgres_store: Store) -> Store:
-        return postgres_store
-
-
-class TestPostgresAccounts(AccountContract):
-    @pytest.fixture
-    def store(self, postgres_store: Store) -> Store:
-        return postgres_store
-
-
-class TestMemoryKeys(ClientKeyContract):
-    @pytest.fixture
-    def store(self, memory_store: Store) -> Store:
-        return memory_store
-
-
-class TestSqliteKeys(ClientKeyContract):
-    @pytest.fixture
-    def store(self, sqlite_store: Store) -> Store:
-        return sqlite_store
-
-
-class TestPostgresKeys(ClientKeyContract):
     @pytest.fixture
     def store(self, postgres_store: Store) -> Store:
         return postgres_store

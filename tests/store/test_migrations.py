@@ -5,19 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from paceline.core import Deferred
-from paceline.errors import EngineBusy, StoreError, StoreTooNew
-from paceline.store import Campaign, Page, ProcessId, SqliteStore, StoredSlot, Unit, UnitCounts, UnitSpec
-from paceline.store.migrations import APPLICATION_ID, MIGRATIONS, Migration
-from paceline.store.rules import unit_key
+from paceline.errors import EngineBusy, StoreError, StoreTooNew, StoreTooOld
+from paceline.store import SqliteStore
+from paceline.store.schema import MIGRATIONS, Migration
+from paceline.store.sqlite_file import APPLICATION_ID, UNRELEASED_ID
 from paceline.testing.store_steps import add, specs
 
-ADDS_NOTES: Migration = ("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('from version 2')")
-COUNTS_NOTES: Migration = ("CREATE TABLE notes_count AS SELECT count(*) AS notes FROM notes",)
-BREAKS: Migration = ("INSERT INTO notes VALUES ('half done')", "INSERT INTO nowhere VALUES (1)")
+ADDS_NOTES = Migration(("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('from version 2')"))
+COUNTS_NOTES = Migration(("CREATE TABLE notes_count AS SELECT count(*) AS notes FROM notes",))
+BREAKS = Migration(("INSERT INTO notes VALUES ('half done')", "INSERT INTO nowhere VALUES (1)"))
 
 
 def pragma(path: Path, name: str) -> int:
@@ -85,41 +83,17 @@ def test_a_newer_file_is_refused_and_left(path: Path) -> None:
     assert pragma(path, "user_version") == len(MIGRATIONS) + 1
 
 
-def test_a_file_of_version_1_keeps_the_slots_of_its_programs(path: Path) -> None:
-    SqliteStore(path, migrations=MIGRATIONS[:1]).close()
-    old = sqlite3.connect(path, isolation_level=None)
-    old.execute("INSERT INTO campaigns VALUES (1, 'night', 1, ?)", (msgspec.json.encode(Campaign(name="night")),))
-    old.execute("INSERT INTO units (key, campaign, name, cwd) VALUES (?, 1, 'a', '')", (unit_key(1, 0),))
-    holder = {"pid": 42, "start_ticks": 7, "boot_id": "4c1f"}
-    held = {"id": "one", "scopes": ["sessions"], "priority": 2, "holder": holder, "is_granted": True, "waiting": None}
-    why = {"type": "Deferred", "ticket_id": "outside:two", "reason": "limit", "scope": "sessions", "detail": "full"}
-    waits = {"id": "two", "scopes": ["sessions"], "priority": 0, "holder": holder, "is_granted": False, "waiting": why}
-    old.execute("INSERT INTO states VALUES ('outside', ?)", (msgspec.json.encode({"one": held, "two": waits}),))
-    old.execute("INSERT INTO states VALUES ('governor', ?)", (b"{}",))
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_a_file_of_a_version_that_was_never_released_is_refused_and_left(path: Path, journal: str) -> None:
+    old = sqlite3.connect(path)
+    old.execute(f"PRAGMA journal_mode = {journal}")
+    old.execute(f"PRAGMA application_id = {UNRELEASED_ID}")
+    old.execute("PRAGMA user_version = 12")
+    old.execute("CREATE TABLE campaigns (number INTEGER PRIMARY KEY, name TEXT)")
     old.close()
+    before = path.read_bytes()
 
-    store = SqliteStore(path)
+    with pytest.raises(StoreTooOld, match=r"paceline\.db .* never released.*finish its work with that"):
+        SqliteStore(path)
 
-    process = ProcessId(42, 7, "4c1f")
-    assert store.slots() == [
-        StoredSlot(id="one", scopes=("sessions",), priority=2, granted_at=0.0, holder=process),
-        StoredSlot(
-            id="two",
-            scopes=("sessions",),
-            waiting=Deferred("outside:two", "limit", "sessions", "full"),
-            holder=process,
-        ),
-    ]
-    unit = Unit(id="night/a", campaign="night", spec=UnitSpec(id="a"), position=0)
-    assert (store.units(), store.counts()) == (Page(units=(unit,)), {"night": UnitCounts(todo=1)})
-    assert (store.load_state("governor"), store.load_state("outside")) == (b"{}", None)
-    store.close()
-
-
-def test_a_file_of_version_1_without_programs_gets_no_slots(path: Path) -> None:
-    SqliteStore(path, migrations=MIGRATIONS[:1]).close()
-
-    store = SqliteStore(path)
-
-    assert store.slots() == []
-    store.close()
+    assert path.read_bytes() == before

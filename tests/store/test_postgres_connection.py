@@ -20,9 +20,9 @@ from paceline.testing.store_steps import add, claim, names, specs
 
 END_OURS = """SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE application_name = 'paceline'"""
 """Waits until they have ended."""
-PATIENCE_SECONDS = 0.4
-"""How long these stores wait for an answer, so that the tests are quick."""
-LEEWAY_SECONDS = 20.0
+PATIENCE_SECONDS = 2.0
+"""How long these stores wait for an answer: a busy server needs up to a second, and the tests wait as long."""
+LEEWAY_SECONDS = 60.0
 """What a busy machine may add."""
 EVENT = Event("engine.leading", 1.0)
 
@@ -58,7 +58,7 @@ def test_a_server_that_hangs_is_given_up(server: PostgresServer, url: str) -> No
         with server.frozen():
             with (
                 at_most(PATIENCE_SECONDS + LEEWAY_SECONDS),
-                pytest.raises(StoreUnreachable, match=r"nothing came from the server within 0\.4 s"),
+                pytest.raises(StoreUnreachable, match=r"nothing came from the server within 2 s"),
             ):
                 claim(store)
 
@@ -71,7 +71,7 @@ def test_a_server_that_hangs_is_given_up(server: PostgresServer, url: str) -> No
 
 
 def test_a_network_that_swallows_everything_is_given_up(server: PostgresServer) -> None:
-    with LinkProxy(server.socket) as link, hasty(link.url) as store:
+    with LinkProxy(server.socket) as link, empty_schema(link.url) as url, hasty(url) as store:
         store.append_events([EVENT])
         link.stall()
         with at_most(PATIENCE_SECONDS + LEEWAY_SECONDS), pytest.raises(StoreUnreachable, match="nothing came"):
@@ -95,7 +95,7 @@ def test_one_outage_is_told_with_one_beginning(server: PostgresServer) -> None:
 
 
 def test_a_process_that_stands_still_in_a_transaction_does_not_block_the_others(url: str) -> None:
-    with hasty(url) as still, opened(url) as other:
+    with hasty(url) as still, contextlib.closing(PostgresStore(url, busy_seconds=60.0)) as other:
 
         def stand_still() -> None:
             with still.together():
@@ -179,7 +179,8 @@ def test_an_address_with_several_hosts_finds_the_one_that_takes_writes(server: P
         dead = taken.getsockname()[1]
     with LinkProxy(server.socket) as link:
         hosts = f"127.0.0.1:{dead},127.0.0.1:{link.port}"
-        with hasty(f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write") as store:
+        both = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        with empty_schema(both) as url, hasty(url) as store:
             store.append_events([EVENT])
 
             assert server_place(f"postgresql://{hosts}/fleet") == f"postgresql://{hosts}/fleet"

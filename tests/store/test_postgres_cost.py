@@ -43,7 +43,7 @@ def stores(postgres_url: str) -> Iterator[tuple[PostgresStore, PostgresStore]]:
 
 
 def rows_read(store: PostgresStore, verb: Callable[[Store], object]) -> int:
-    database = store._transactions
+    database = store.database
     assert isinstance(database, PostgresDatabase)
 
     def count(database: PostgresDatabase = database) -> int:
@@ -73,7 +73,7 @@ def rows_read(store: PostgresStore, verb: Callable[[Store], object]) -> int:
         lambda store: store.wake_units(now=NOW),
         lambda store: store.units(limit=10, state="todo"),
         lambda store: store.unit("night/77"),
-        lambda store: store.hold_units([f"night/{number}" for number in range(SMALL, SMALL + 10)], "", now=NOW),
+        lambda store: store.move_units([f"night/{number}" for number in range(SMALL, SMALL + 10)], "held", "", now=NOW),
     ],
     ids=[
         "claim",
@@ -89,17 +89,17 @@ def rows_read(store: PostgresStore, verb: Callable[[Store], object]) -> int:
         "hold",
     ],
 )
-def test_a_verb_of_the_pass_reads_as_many_rows_in_a_large_store(
+def test_a_verb_of_the_pass_reads_no_more_rows_in_a_large_store(
     stores: tuple[PostgresStore, PostgresStore], verb: Callable[[Store], object]
 ) -> None:
     small, large = stores
 
-    assert rows_read(large, verb) == pytest.approx(rows_read(small, verb), abs=5)
+    assert rows_read(large, verb) <= rows_read(small, verb) + 5
 
 
 def test_no_statement_is_compiled_before_it_runs(stores: tuple[PostgresStore, PostgresStore]) -> None:
     """The server compiles statements that it takes for costly, and one of ours takes less time than that."""
-    database = stores[0]._transactions
+    database = stores[0].database
     assert isinstance(database, PostgresDatabase)
     with database.writing() as connection:
         assert connection.execute("SHOW jit").fetchone() == ("off",)

@@ -21,7 +21,7 @@ from paceline.errors import (
 from paceline.events import Event
 from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import MIGRATIONS, Migration
+from paceline.store.schema import MIGRATIONS, Migration
 from paceline.testing.store_steps import add, claim, names, specs
 
 Answer = TypeVar("Answer")
@@ -132,7 +132,7 @@ def test_an_older_schema_is_updated_with_what_is_in_it(url: str) -> None:
         assert names(claim(store)) == ["a"]
 
 
-@pytest.mark.parametrize("table", ["orders", "paceline"])
+@pytest.mark.parametrize("table", ["orders", "paceline", "schema_version"])
 def test_tables_of_another_program_are_not_touched(url: str, table: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(f"CREATE TABLE {table} (x INTEGER)")

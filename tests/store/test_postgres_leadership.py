@@ -8,7 +8,7 @@ from tests.postgres_server import empty_schema
 
 from paceline.errors import LeadLost
 from paceline.events import Event
-from paceline.store import Campaign, UnitSpec
+from paceline.store import Campaign, Store, UnitSpec
 from paceline.store.postgres import PostgresStore
 
 MINUTES = 600.0
@@ -54,7 +54,7 @@ def test_a_leader_that_was_replaced_can_store_nothing(first: PostgresStore, seco
     with pytest.raises(LeadLost):
         first.lead("one", until=10.0, now=0.0)
 
-    assert (first.events(), first.load_state("governor"), first.leader()) == ([], None, "two")
+    assert (first.events(), first.load_state("governor"), _leader(first)) == ([], None, "two")
 
 
 def test_a_plan_of_a_leader_that_was_replaced_meanwhile_is_not_added(
@@ -101,7 +101,7 @@ def test_a_process_that_gave_up_the_lead_stores_as_others_do(first: PostgresStor
 
     first.append_events([Event("control.limit", 1.0)])
 
-    assert ([stored.event.name for stored in second.events()], first.leader()) == (["control.limit"], "two")
+    assert ([stored.event.name for stored in second.events()], _leader(first)) == (["control.limit"], "two")
 
 
 def test_each_leader_has_an_epoch_of_its_own(first: PostgresStore, second: PostgresStore, url: str) -> None:
@@ -112,3 +112,8 @@ def test_each_leader_has_an_epoch_of_its_own(first: PostgresStore, second: Postg
 
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT owner, epoch FROM leader").fetchall() == [("two", 2)]
+
+
+def _leader(store: Store) -> str | None:
+    lease = store.leader(now=0.0)
+    return None if lease is None else lease.owner

@@ -5,21 +5,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Final
 
 import psycopg
 import pytest
 from tests.postgres_server import empty_schema
-from tests.store.copies import answers, fill
+from tests.store.workload import everything, verbs
 
-from paceline.errors import EngineBusy, PacelineError, StoreBusy, StoreError, StoreTooNew
+from paceline.errors import EngineBusy, PacelineError, StoreBusy, StoreError, StoreTooNew, StoreTooOld
 from paceline.events import Event
 from paceline.store import Campaign, Store, UnitSpec
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import MIGRATIONS, Migration
+from paceline.store.schema import MIGRATIONS, Migration
 from paceline.testing.store_contract import StoreContract
-from paceline.testing.store_contract_accounts import AccountContract
-from paceline.testing.store_contract_keys import ClientKeyContract
 from paceline.testing.store_steps import add, claim, ended, names, record, specs
 
 TABLES: Final = ("campaigns", "units", "prompts", "results", "tallies", "events", "slots", "states", "leader")
@@ -60,30 +59,19 @@ class TestOlderCode(StoreContract):
         return older_store
 
 
-class TestKeysOfOlderCode(ClientKeyContract):
-    @pytest.fixture
-    def store(self, older_store: Store) -> Store:
-        return older_store
-
-
-class TestAccountsOfOlderCode(AccountContract):
-    @pytest.fixture
-    def store(self, older_store: Store) -> Store:
-        return older_store
-
-
 def test_code_of_two_versions_reads_and_writes_one_database(url: str) -> None:
     with closing(PostgresStore(url)) as older:
-        fill(older)
-        before = answers(older)
+        for verb in islice(verbs(20), 12):
+            verb(older)
+        before = everything(older)
         with closing(PostgresStore(url, migrations=NEXT)) as newer:
-            assert answers(newer) == answers(older) == before
+            assert everything(newer) == everything(older) == before
             add(newer, specs("a", "b"))
             assert names(claim(older)) == ["a"]
             assert names(claim(newer)) == ["b"]
             older.append_events([Event("engine.stopped", 1.0)])
 
-            assert answers(older) == answers(newer)
+            assert everything(older) == everything(newer)
     assert _versions(url) == (len(NEXT), OLDEST)
 
 
@@ -114,7 +102,7 @@ def test_an_update_under_load_stops_nobody(url: str) -> None:
             with closing(PostgresStore(url, busy_seconds=20.0)) as older:
                 for turn in range(units // 2):
                     if turn == units // 4:
-                        half_done.wait(20.0)
+                        half_done.wait(60.0)
                     attempt = f"{name}-{turn}"
                     (unit,) = older.claim_units("night", "", 1, attempt_ids=[attempt], lease_until=9.0, now=2.0)
                     record(older, [ended(unit, "succeeded")])
@@ -126,7 +114,7 @@ def test_an_update_under_load_stops_nobody(url: str) -> None:
     workers = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
     for worker in workers:
         worker.start()
-    half_done.wait(20.0)
+    half_done.wait(60.0)
     with closing(PostgresStore(url, migrations=NEXT)) as newer:
         for worker in workers:
             worker.join()
@@ -206,6 +194,18 @@ def test_an_update_waits_for_a_reader_and_stops_nobody_meanwhile(url: str, monke
         PostgresStore(url, migrations=NEXT).close()
 
 
+def test_a_database_of_a_version_that_was_never_released_is_refused_and_left(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE paceline (version INTEGER NOT NULL, oldest INTEGER NOT NULL)")
+        connection.execute("INSERT INTO paceline VALUES (6, 1)")
+    before = _columns(url)
+
+    with pytest.raises(StoreTooOld, match=r"^postgresql://.* never released.*finish its work with that"):
+        PostgresStore(url)
+
+    assert _columns(url) == before
+
+
 def test_a_change_that_fails_leaves_the_schema_as_it_was(url: str) -> None:
     PostgresStore(url).close()
     statements = ("CREATE TABLE tomorrow (x INTEGER)", "ALTER TABLE nowhere ADD COLUMN x INTEGER")
@@ -220,7 +220,7 @@ def test_a_change_that_fails_leaves_the_schema_as_it_was(url: str) -> None:
 
 def _versions(url: str) -> tuple[int, int]:
     with psycopg.connect(url) as connection:
-        row = connection.execute("SELECT version, oldest FROM paceline").fetchone()
+        row = connection.execute("SELECT version, oldest FROM schema_version").fetchone()
     assert row is not None
     return row[0], row[1]
 

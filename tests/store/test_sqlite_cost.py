@@ -36,7 +36,7 @@ def counted_steps(store: SqliteStore) -> Iterator[list[int]]:
     def count() -> None:
         steps[0] += 1
 
-    file = store._transactions
+    file = store.database
     assert isinstance(file, SqliteFile)
     with file.reading() as connection:
         connection.set_progress_handler(count, 1)
@@ -114,7 +114,7 @@ def test_units_that_wait_for_no_time_cost_a_start_nothing(tmp_path: Path) -> Non
         store.add_campaign(Campaign(name="night"), specs, update=False, now=NOW)
         record(store, [ended(unit, "refused", resume_at=LATER) for unit in claim(store, 10)])
         with counted_steps(store) as steps:
-            store.shorten_backoffs(now=NOW)
+            store.hasten_units({}, set_back_to=NOW)
         costs.append(steps[0])
         store.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.store.workload import everything, states_after, verbs
 
-from paceline.store import Campaign, MemoryStore, SqliteStore, UnitSpec
+from paceline.store import Campaign, SqliteStore, UnitSpec
 
 ROOT = Path(__file__).parents[2]
 WORKLOAD = [sys.executable, "-m", "tests.store.workload"]
@@ -39,7 +39,7 @@ def test_a_process_that_dies_inside_a_verb_leaves_nothing_of_it(tmp_path: Path) 
 
     assert subprocess.run([*WORKLOAD, str(path)], cwd=ROOT).returncode == -signal.SIGKILL
 
-    store, expected = SqliteStore(path), MemoryStore()
+    store, expected = SqliteStore(path), SqliteStore.in_memory()
     expected.add_campaign(Campaign(name="night"), [UnitSpec(id="a")], update=False, now=1.0)
     assert everything(store) == everything(expected)
     store.close()

@@ -4,7 +4,7 @@ import os
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone, UnknownName
 from paceline.store import Campaign, SqliteStore, UnitCounts, UnitSpec
-from paceline.store.migrations import MIGRATIONS
+from paceline.store.schema import MIGRATIONS
 from paceline.store.sqlite_file import SqliteFile
 from paceline.testing.store_steps import NOW, add, claim, ended, record, specs
 
@@ -107,9 +107,9 @@ def test_every_commit_waits_for_the_disk(path: Path) -> None:
 def test_one_commit_that_need_not_wait_changes_nothing_for_the_next(path: Path) -> None:
     file = SqliteFile(str(path), busy_seconds=BRIEF, migrations=MIGRATIONS)
 
-    with file.writing_without_wait() as connection:
+    with file.writing(is_durable=False) as connection:
         not_waited_for = connection.execute("PRAGMA synchronous").fetchone()[0]
-    with pytest.raises(StoreError, match="nowhere"), file.writing_without_wait() as connection:
+    with pytest.raises(StoreError, match="nowhere"), file.writing(is_durable=False) as connection:
         connection.execute("INSERT INTO nowhere VALUES (1)")
 
     with file.writing() as connection:
@@ -259,6 +259,21 @@ def test_damage_anywhere_in_the_file_is_found_with_what_to_do(path: Path) -> Non
     with pytest.raises(StoreDamaged, match=r"restore a copy of it, or save .*\.recover"):
         store.check()
     store.close()
+
+
+@pytest.mark.parametrize("open_store", [SqliteStore.in_memory, lambda: SqliteStore(":memory:")])
+def test_a_store_in_memory_leaves_no_file(
+    open_store: Callable[[], SqliteStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = open_store(), open_store()
+
+    assert add(one, specs("a")).added == 1
+    one.check()
+
+    assert (other.counts(), list(tmp_path.iterdir())) == ({}, [])
+    one.close()
+    other.close()
 
 
 # -- several verbs at once --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.errors import IllegalStep, StoreBusy
 from paceline.store import Added, Campaign, Page, SqliteStore, UnitCounts, UnitSpec
-from paceline.store.sqlite_import import FORGOTTEN_SECONDS
+from paceline.store.sqlite import FORGOTTEN_SECONDS
 from paceline.testing.store_steps import NOW, add, claim, names, specs
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_what_arrives_can_neither_be_found_nor_run_nor_be_given_up(store: Sqlite
     steps = half_added(store)
 
     assert (store.unit("night/u1"), names(claim(store, 9))) == (None, ["a", "b"])
-    assert store.hold_units(["night/u1"], "a person", now=NOW) == 0
+    assert store.move_units(["night/u1"], "held", "a person", now=NOW) == 0
     assert store.cancel_units("night", now=NOW) == ["night/a", "night/b"]
 
     assert ended(steps) == Added(added=1_200)

@@ -43,8 +43,8 @@ def test_a_damaged_event_is_deleted_with_those_around_it(path: Path) -> None:
     store.append_events([DONE] * 4)
     damage(path, "UPDATE events SET body = 'garbage' WHERE id IN (1, 3)")
 
-    assert store.prune_events(before=NOW, through=9, limit=9) == 1
-    assert store.prune_events(before=NOW + 1.0, through=3, limit=9) == 2
+    assert store.trim_events(before=NOW, through=9, limit=9) == 1
+    assert store.trim_events(before=NOW + 1.0, through=3, limit=9) == 2
 
     assert store.events() == [StoredEvent(4, DONE)]
     store.close()
@@ -56,7 +56,7 @@ def test_a_damaged_slot_is_left_out_and_the_others_count(path: Path, caplog: pyt
     store.save_slots([StoredSlot(id="torn", scopes=("runs",)), whole], [])
     damage(path, """UPDATE slots SET body = '{"id":' WHERE id = 'torn'""")
 
-    assert (store.slots(), store.slot("torn"), store.slot("whole")) == ([whole], None, whole)
+    assert (store.slots(), store.slots("torn"), store.slots("whole")) == ([whole], [], [whole])
     assert [record.getMessage() for record in caplog.records] == [f"slot torn in {path} is damaged and is left out"]
     store.close()
 

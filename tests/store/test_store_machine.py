@@ -1,4 +1,4 @@
-"""The same random verbs, the same answers: a store on a disk, reopened at any point, against MemoryStore."""
+"""The same random verbs, the same answers: a store on a disk, reopened at any point, against one in memory."""
 
 import contextlib
 import tempfile
@@ -27,7 +27,6 @@ from paceline.store import (
     Campaign,
     CheckRound,
     Lease,
-    MemoryStore,
     OutcomeRecord,
     Phase,
     SqliteStore,
@@ -153,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.disk = self.new_disk()
-        self.memory = MemoryStore()
+        self.memory = SqliteStore.in_memory()
         self.stored = self.disk.open()
         self.now = START
         self.claims: list[Unit] = []
@@ -268,9 +267,9 @@ class StoreMachine(RuleBasedStateMachine):
         unit = data.draw(st.sampled_from(self.claims[-8:]))
         self.both(lambda store: store.save_progress(unit.id, unit.fence, phase=phase, result=result))
 
-    @rule(name=campaign_names, identifiers=st.lists(unit_ids, max_size=3))
-    def accept(self, name: str, identifiers: list[str]) -> None:
-        self.both(lambda store: store.accept_units(name, identifiers, now=self.now))
+    @rule(identifiers=st.lists(unit_ids, max_size=3))
+    def accept(self, identifiers: list[str]) -> None:
+        self.both(lambda store: store.move_units(identifiers, "done", "accepted", now=self.now))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
@@ -285,11 +284,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(account=st.sampled_from(["max-1", "max-2", ""]), limit=st.sampled_from([1, 10_000]))
     def wake_account(self, account: str, limit: int) -> None:
-        self.both(lambda store: store.wake_account(account, limit=limit))
+        self.both(lambda store: store.wake_units(account=account, limit=limit))
 
     @rule(identifiers=st.lists(unit_ids, max_size=3), reason=reasons)
     def hold(self, identifiers: list[str], reason: str) -> None:
-        self.both(lambda store: store.hold_units(identifiers, reason, now=self.now))
+        self.both(lambda store: store.move_units(identifiers, "held", reason, now=self.now))
 
     @rule(name=campaign_names, identifiers=st.none() | st.lists(unit_ids, max_size=3))
     def retry(self, name: str, identifiers: list[str] | None) -> None:
@@ -301,11 +300,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=campaign_names, identifiers=st.none() | st.lists(unit_ids, max_size=3))
     def revive(self, name: str, identifiers: list[str] | None) -> None:
-        self.both(lambda store: store.revive_units(name, identifiers, resume_at=self.now + 15.0))
+        self.both(lambda store: store.retry_units(name, identifiers, also_cancelled=True))
 
     @rule(seconds=st.sampled_from([0.0, 4.0, 3600.0]))
     def set_the_clock_back(self, seconds: float) -> None:
-        self.both(lambda store: store.shorten_backoffs(now=self.now - seconds))
+        self.both(lambda store: store.hasten_units({}, set_back_to=self.now - seconds))
 
     @rule(identifier=unit_ids)
     def forget(self, identifier: str) -> None:
@@ -325,7 +324,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([0.0, 1.0, 60.0]), through=st.integers(0, 30), limit=st.integers(1, 4))
     def prune_events(self, age: float, through: int, limit: int) -> None:
-        self.both(lambda store: store.prune_events(before=self.now - age, through=through, limit=limit))
+        self.both(lambda store: store.trim_events(before=self.now - age, through=through, limit=limit))
 
     @rule(name=campaign_names, identifier=unit_ids)
     def fail_together(self, name: str, identifier: str) -> None:
@@ -334,7 +333,7 @@ class StoreMachine(RuleBasedStateMachine):
         def change_and_fail(store: Store) -> None:
             with store.together():
                 store.append_events([Event("slot.granted", self.now), Event("unit.held", self.now)])
-                store.hold_units([identifier], "why", now=self.now)
+                store.move_units([identifier], "held", "why", now=self.now)
                 store.trim_events(keep=1)
                 store.save_state("governor", b"undone")
                 store.retry_units(name)
@@ -354,7 +353,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(identifier=slot_ids)
     def look_at_a_slot(self, identifier: str) -> None:
-        self.both(lambda store: store.slot(identifier))
+        self.both(lambda store: store.slots(identifier))
 
     @rule(value=st.binary(max_size=5))
     def save_state(self, value: bytes) -> None:
@@ -388,6 +387,7 @@ class StoreMachine(RuleBasedStateMachine):
                 store.counts(),
                 store.claimable(),
                 store.next_resume_at(),
+                store.running_units(also_cancelled=True),
                 store.running_units(),
                 store.units(limit=1_000),
                 store.events(),

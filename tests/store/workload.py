@@ -3,7 +3,7 @@
     python -m tests.store.workload PATH BATCH   runs it for ever: a line when open, one for each verb that has returned
     python -m tests.store.workload PATH         adds one unit, then dies in the middle of adding thousands
 
-After `kill -9` the file must look as a MemoryStore does after just as many verbs, or one more.
+After `kill -9` the file must look as a store in memory does after just as many verbs, or one more.
 """
 
 import os
@@ -17,7 +17,6 @@ from paceline.events import Event
 from paceline.store import (
     Campaign,
     Lease,
-    MemoryStore,
     OutcomeRecord,
     SpendRow,
     SqliteStore,
@@ -71,7 +70,7 @@ def everything(store: Store) -> tuple[object, ...]:
 
 def states_after(batch: int, *returned: int) -> list[tuple[object, ...]]:
     """How a store looks after so many verbs each."""
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     states = {0: everything(store)}
     for number, verb in zip(range(1, max(returned) + 1), verbs(batch), strict=False):
         verb(store)

@@ -65,9 +65,14 @@ def test_no_promise_is_broken_where_tickets_are_spread_and_reserves_are_kept(fir
 def test_no_promise_is_broken_by_a_provider_whose_announcements_are_wrong(first: int) -> None:
     """Resets move later by a window, come minutes late or early; strangers take places; Retry-After is absurd."""
     figures = [World(seed, faults=True).run() for seed in range(first, first + 30)]
-    assert sum(figure.moved_resets for figure in figures) > 0
     assert sum(figure.crowded_out for figure in figures) > 0
     assert sum(figure.misled for figure in figures) > 0
+
+
+def test_the_worlds_have_resets_that_move_and_looks_that_stay_where_they_were() -> None:
+    """In seed 85 a late refusal comes between a missed reset and the look after it."""
+    figures = [World(seed, faults=True).run() for seed in (2, 85)]
+    assert all(figure.moved_resets > 0 for figure in figures)
 
 
 @pytest.mark.parametrize("first", range(0, 20, 10))
@@ -117,6 +122,14 @@ def test_shares_follow_priority(first: int) -> None:
         figures = World(seed, saturated=True, steps=5000).run()
         assert figures.jain is not None
         assert figures.jain >= 0.98
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_nobody_waits_forever_for_a_budget_that_is_stated_thousands_of_times_a_second(first: int) -> None:
+    figures = [World(seed, fast=True, steps=300).run() for seed in range(first, first + 20)]
+    assert min(figure.released for figure in figures) == 300
+    assert max(figure.released / figure.seconds for figure in figures) > 1_000
+    assert sum(figure.granted_from_queue for figure in figures) > 300
 
 
 def test_the_same_seed_is_the_same_life() -> None:
@@ -269,7 +282,7 @@ def beside_the_canary(checked: CheckedGovernor) -> None:
     checked.set_limit("umans", None)
     checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
     checked.request(run("canary"))
-    checked.run_until(1000.0)
+    checked.run_until(1003.0)
     enter_anyway(checked, "a")
 
 
@@ -317,6 +330,6 @@ def test_a_window_that_reopens_by_itself_is_found_out() -> None:
     checked = checked_governor()
     checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
     checked.request(run("canary"))
-    checked.run_until(1000.0)
+    checked.run_until(1003.0)
     checked.report("umans", Succeeded(ticket="canary"))
     assert checked.gates.windows["umans"] == {}

@@ -27,6 +27,8 @@ PLAIN_DECORATORS = frozenset(
 """Decorators that register nothing: what they decorate must be called by name."""
 HANDLER_PREFIXES = ("on_", "_on_", "action_", "watch_", "validate_", "compute_", "key_", "visit_")
 """A framework calls methods with these names."""
+COMMAND_SUFFIX = "_command"
+"""`cli/main.py` makes these names from those of commands, and its test reads them all."""
 SLEEPERS = frozenset({"asyncio.sleep", "time.sleep", "anyio.sleep", "trio.sleep", "sleep"})
 
 
@@ -82,6 +84,7 @@ def _without_reference(sources: Sources) -> list[tuple[Module, Function]]:
         if function.node.name not in used
         and id(function.node) not in exempt
         and not function.node.name.startswith(("__", "test_", *HANDLER_PREFIXES))
+        and not (module.path.startswith("cli/commands/") and function.node.name.endswith(COMMAND_SUFFIX))
         and all(_is_plain(name) for name in function.decorators)
     ]
 

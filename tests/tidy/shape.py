@@ -10,9 +10,7 @@ CORE_MODULE_LINES = 300
 FUNCTION_LINES = 50
 CLASS_METHODS = 20
 PARAMETERS = 7
-FACADES = frozenset(
-    {"Governor", "Limiter", "Client", "Store", "TableStore", "MemoryStore", "SqliteStore", "PostgresStore"}
-)
+FACADES = frozenset({"Governor", "Limiter", "Client", "Store", "TableStore", "SqliteStore", "PostgresStore"})
 """Classes that show every verb of the public contract. They may be wide if every method only delegates."""
 PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
 """Foreign bases that bring no attributes."""
@@ -83,7 +81,7 @@ def parameters(sources: Sources) -> Iterator[Finding]:
 
 def _is_declaration(module: Module, function: Function) -> bool:
     """Whether typer makes command-line options out of the parameters."""
-    is_command = module.path.startswith("cli/commands/") and function.name == "command"
+    is_command = module.path.startswith("cli/commands/") and function.name.endswith("_command")
     return is_command or any(name.endswith((".command", ".callback")) for name in function.decorators)
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from paceline.agents.account import Account
 from paceline.core import Governor
-from paceline.settings import AccountSettings, Settings, governor_settings
-from paceline.store import Campaign, MemoryStore, UnitSpec
+from paceline.settings import Settings, governor_settings
+from paceline.store import Campaign, SqliteStore, UnitSpec
 from paceline.views.fleet import FleetState, read_fleet
 
 NOW = 1_794_700_800.0
@@ -17,9 +18,9 @@ class Fleet:
     """What a view is built from, before it is read."""
 
     def __init__(self, accounts: Sequence[str] = ()) -> None:
-        named = {name: AccountSettings(name=name, provider="anthropic", kind="subscription") for name in accounts}
+        named = {name: Account(name=name, provider="anthropic", kind="subscription") for name in accounts}
         self.settings = Settings(home=Path("home"), accounts=named, store_url="sqlite:///unused")
-        self.store = MemoryStore()
+        self.store = SqliteStore.in_memory()
         self.governor = Governor(governor_settings(self.settings), now=NOW)
 
     def add(self, campaign: Campaign, *units: str) -> Campaign:

@@ -6,10 +6,10 @@ import pytest
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.tokens import Tokens
 from paceline.errors import UnknownName
-from paceline.store import Cost, MemoryStore, OutcomeRecord, Page, Unit, UnitCounts, UnitResult
+from paceline.store import Cost, OutcomeRecord, Page, SqliteStore, Unit, UnitCounts, UnitResult
 from paceline.testing.store_steps import NOW, add, claim, ended, specs
-from paceline.views.campaign_report import PAGE_UNITS, ListedUnit, ReportBuilder, WorkTotals, read_report
-from paceline.views.results import iter_results
+from paceline.views.campaign_report import PAGE_UNITS, ReportBuilder, WorkTotals, read_report
+from paceline.views.units import ListedUnit, iter_results
 
 replace = msgspec.structs.replace
 
@@ -32,7 +32,7 @@ def listed(name: str, state: UnitState, seconds: float, cost: Cost) -> ListedUni
 
 
 def test_the_report_sums_up_and_names_what_needs_a_person_and_what_stands_out() -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     add(store, specs("cheap", "dear", "bad", "unsure", "unknown", "waits"))
     cheap, dear, bad, unsure, unknown = claim(store, 5)
     spent = Tokens(input=10, output=5)
@@ -77,7 +77,7 @@ def test_the_report_sums_up_and_names_what_needs_a_person_and_what_stands_out() 
 
 
 def test_a_campaign_that_never_ran_has_a_report_without_numbers() -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     add(store, specs("a"))
 
     report = read_report(store, "night")
@@ -87,11 +87,11 @@ def test_a_campaign_that_never_ran_has_a_report_without_numbers() -> None:
         read_report(store, "day")
 
 
-class CountingStore(MemoryStore):
+class CountingStore(SqliteStore):
     """Counts the units that were read and are still in use."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.pages: list[int] = []
 
     def units(
@@ -99,10 +99,11 @@ class CountingStore(MemoryStore):
         *,
         campaign: str | None = None,
         state: UnitState | None = None,
+        bound_to: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        page = super().units(campaign=campaign, state=state, limit=limit, cursor=cursor)
+        page = super().units(campaign=campaign, state=state, bound_to=bound_to, limit=limit, cursor=cursor)
         self.pages.append(len(page.units))
         return page
 

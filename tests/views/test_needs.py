@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import msgspec
 from tests.views.fleets import NOW, Fleet
 
-from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
+from paceline.agents.account import Account
+from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, RateLimited
 from paceline.core.values.tickets import Ticket
-from paceline.settings import AccountSettings, KeyPoolSettings
-from paceline.store import Campaign, SpendRow, StoppedUnits
-from paceline.views.accounts import AccountBudget, AccountView, account_view, account_views
+from paceline.settings import KeyPoolSettings
+from paceline.store import Balances, Campaign, SpendRow, StoppedUnits
+from paceline.views.accounts import AccountBudget, AccountView, KeyView, account_views
 from paceline.views.capacity import capacity_rows
 from paceline.views.gateway_calls import MemberFailure
-from paceline.views.keys import KeyView
 from paceline.views.needs import Need, NeedSources, by_reason, needs
 
 
@@ -29,11 +29,12 @@ def test_a_calm_fleet_needs_nobody() -> None:
     assert read_needs(fleet) == []
 
 
-def test_held_accounts_come_first_and_learnt_limits_last() -> None:
+def test_held_accounts_come_first_and_limits_that_stay_reduced_last() -> None:
     fleet = Fleet(accounts=["max-1", "max-2"])
+    fleet.governor.set_headroom("anthropic", "one-way", now=NOW)
     fleet.add(Campaign(name="docs"), "a", "b")
     fleet.add(Campaign(name="tests", state="paused", pause_reason="5 units failed in a row"), "c")
-    fleet.store.hold_units(["docs/a", "docs/b"], "its agent was denied a tool", now=NOW)
+    fleet.store.move_units(["docs/a", "docs/b"], "held", "its agent was denied a tool", now=NOW)
     fleet.governor.set_limit("anthropic/max-2", 4, now=NOW)
     for number in range(4):
         fleet.governor.request(Ticket(f"t{number}", ("anthropic", "anthropic/max-2")), now=NOW)
@@ -56,8 +57,29 @@ def test_held_accounts_come_first_and_learnt_limits_last() -> None:
     assert found[0].detail == "the card was declined"
 
 
-def test_a_learnt_limit_that_the_account_hides_needs_nobody() -> None:
+def test_what_settles_itself_needs_nobody() -> None:
+    fleet = Fleet(accounts=["max-1", "max-2", "max-3"])
+    for number in range(4):
+        fleet.governor.request(Ticket(f"t{number}", ("anthropic", "anthropic/max-2")), now=NOW)
+    fleet.governor.report("anthropic/max-1", AuthFailed(detail="401"), now=NOW)
+    fleet.governor.report("anthropic/max-2", RateLimited(ticket="t3"), now=NOW)
+    fleet.governor.report("anthropic/max-3", QuotaClosed(resets_at=NOW + 600, window="5h"), now=NOW)
+    scopes = fleet.read().scopes
+
+    assert (scopes["anthropic/max-1"].paused_reason, scopes["anthropic/max-2"].auto_reduced) == ("auth", True)
+    assert read_needs(fleet) == []
+
+
+def test_a_login_that_is_missing_needs_a_person() -> None:
+    fleet = Fleet(accounts=["max-1"])
+    fleet.governor.report("anthropic/max-1", AuthFailed(detail="Please run /login", is_missing=True), now=NOW)
+
+    assert [(each.kind, each.detail) for each in read_needs(fleet)] == [("held_scope", "Please run /login")]
+
+
+def test_a_limit_that_stays_reduced_needs_nobody_where_the_account_hides_it() -> None:
     fleet = Fleet(accounts=["key-a"])
+    fleet.governor.set_headroom("anthropic", "one-way", now=NOW)
     path = ("anthropic", "anthropic/key-a", "anthropic/key-a/sonnet-4-5")
     for number in range(4):
         fleet.governor.request(Ticket(f"t{number}", path), now=NOW)
@@ -102,10 +124,8 @@ FAILURE = MemberFailure(
 
 def pool_needs(fleet: Fleet, *failures: MemberFailure, environ: Mapping[str, str]) -> list[Need]:
     state = fleet.read()
-    accounts = [
-        account_view(AccountSettings(name=name, provider="anthropic", kind="metered", key_env=name), environ, None)
-        for name in TEAM.accounts
-    ]
+    members = [Account(name=name, provider="anthropic", kind="metered", key_env=name) for name in TEAM.accounts]
+    accounts = account_views(members, environ, {}, Balances(), NOW)
     found = needs(NeedSources(now=NOW, rows=capacity_rows(state), accounts=accounts, pools=[TEAM], failures=failures))
     return [each for each in found if each.kind not in ("held_scope", "missing_key")]
 
@@ -165,8 +185,8 @@ def test_a_pool_without_an_account_that_can_serve_is_reported_at_once() -> None:
 
 def test_a_login_is_reported_a_week_before_its_end_and_after_it() -> None:
     def expiring(left: float) -> AccountView:
-        account = AccountSettings(name="max-1", provider="openai", kind="subscription", expires=NOW + left)
-        return account_view(account, {}, None)
+        account = Account(name="max-1", provider="openai", kind="subscription", expires=NOW + left)
+        return account_views([account], {}, {}, Balances(), NOW)[0]
 
     def found(left: float) -> list[Need]:
         return needs(NeedSources(now=NOW, accounts=[expiring(left)]))
@@ -184,14 +204,14 @@ def test_a_login_is_reported_a_week_before_its_end_and_after_it() -> None:
 
 
 def test_an_account_whose_budget_is_reached_says_until_when_its_calls_are_refused() -> None:
-    account = AccountSettings(name="work", provider="anthropic", kind="metered", daily_budget=5.0)
+    account = Account(name="work", provider="anthropic", kind="metered", daily_budget=5.0)
     rows = [
         SpendRow(day="2023-11-14", key="", account=name, model="m", billed=dollars)
         for name, dollars in (("work", 3.0), ("other", 9.0), ("work", 1.5))
     ]
 
-    def seen(*unsaved: SpendRow) -> AccountView:
-        (found,) = account_views([account], {}, {}, lambda *, since: rows, unsaved, 1_700_000_000.0)
+    def seen(*more: SpendRow) -> AccountView:
+        (found,) = account_views([account], {}, {}, Balances((*rows, *more)), 1_700_000_000.0)
         return found
 
     near, reached = seen(), seen(msgspec.structs.replace(rows[0], billed=0.5))
@@ -222,4 +242,15 @@ def test_reasons_that_differ_only_in_numbers_are_one() -> None:
         ("quarantined", "time is up", 9, "docs/d"),
         ("quarantined", "exit code 3: line 17", 3, "docs/a"),
         ("held", "exit code 3: line 4", 1, "docs/c"),
+    ]
+
+
+def test_a_store_that_cannot_be_used_is_the_first_thing_to_settle() -> None:
+    paused = Campaign(name="docs", state="paused", pause_reason="its check cannot start")
+
+    found = needs(NeedSources(now=NOW, trouble="the disk is full", campaigns=[paused]))
+
+    assert [(each.kind, each.detail) for each in found] == [
+        ("store_outage", "the disk is full"),
+        ("paused_campaign", "its check cannot start"),
     ]

@@ -4,7 +4,7 @@ import pytest
 from tests.views.fleets import NOW, Fleet
 
 from paceline.store import Campaign, UnitCounts
-from paceline.store.interface import CampaignState
+from paceline.store.interface import CampaignState, UnitTotals
 from paceline.views.status import (
     VERSION,
     EngineProcess,
@@ -12,7 +12,6 @@ from paceline.views.status import (
     PoolState,
     StatusSummary,
     StoppedEngine,
-    UnitTotals,
     engine_state,
     read_status_summary,
     total_counts,

@@ -8,7 +8,7 @@ from paceline.events import Event
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
 from paceline.simulation.executor import Run
-from paceline.store import MemoryStore, StoredEvent
+from paceline.store import SqliteStore, StoredEvent
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 from paceline.views import timeline as timelines
 from paceline.views.timeline import Bar, LeftOut, Mark, Timeline, TimelineView, last_id_before
@@ -82,6 +82,20 @@ async def test_bars_levels_and_marks_of_a_night_with_a_429_and_a_closed_window()
         view = rebuilt(harness).view(reset, harness.clock.now())
         assert [(bar.unit, bar.ending) for bar in view.sessions] == [("night/u0", "done")]
         assert [mark.kind for mark in view.marks if mark.kind.startswith("window")] == ["window_reopened"]
+
+
+async def test_a_session_leaves_the_level_when_its_agent_ends_and_its_bar_covers_the_check() -> None:
+    def script(launch: Launch) -> Run:
+        return Run(seconds=100.0 if "-check" in launch.attempt_id else 60.0)
+
+    async with EngineHarness(script, pool=1, heartbeat=1.0) as harness:
+        harness.add("night", 2, check=("make", "test"))
+        await harness.run(300.0)
+        view = rebuilt(harness).view(NOW, harness.clock.now())
+
+        assert [round((bar.ended_at or 0.0) - bar.started_at) for bar in view.sessions] == [160, 160]
+        assert max(in_flight for _, in_flight, _ in points(view, "sessions")) == 1
+        assert points(view, "sessions")[-1][1] == 0
 
 
 async def test_running_bars_are_the_running_units_of_the_store() -> None:
@@ -278,7 +292,7 @@ def test_a_start_of_a_unit_that_seems_to_run_ends_its_last_bar() -> None:
 
 @pytest.mark.parametrize("trimmed", [0, 40])
 def test_the_place_of_a_time_is_found_by_halving(trimmed: int) -> None:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     last = store.append_events([Event("scope.resumed", NOW + number // 3, "a") for number in range(100)])
     store.trim_events(keep=100 - trimmed)
 
@@ -287,4 +301,4 @@ def test_the_place_of_a_time_is_found_by_halving(trimmed: int) -> None:
 
         younger = [stored.id for stored in store.events() if stored.event.at >= NOW + seconds]
         assert [stored.id for stored in store.events(after=after)] == younger
-    assert last_id_before(MemoryStore(), NOW, 0) == 0
+    assert last_id_before(SqliteStore.in_memory(), NOW, 0) == 0

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.detect.sample_files import GOLDEN
 
-from paceline.detect.transcripts.entry import TranscriptEntry
-from paceline.detect.transcripts.reader import TranscriptReader
+from paceline.agents.dialect import TranscriptEntry
+from paceline.agents.transcript_reader import TranscriptReader
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
 from paceline.views.transcript import SCREEN_BYTES, TranscriptText, last_output
 

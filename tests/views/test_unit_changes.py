@@ -10,11 +10,9 @@ from tests.workspaces.conftest import TestRepository
 from tests.workspaces.finished_units import new_repository, run_units
 
 from paceline.errors import WorkspaceError
-from paceline.store import Unit
-from paceline.store.memory import MemoryStore
+from paceline.store import SqliteStore, Unit
 from paceline.views.unit_changes import finished_work, unit_change, unit_patch
-from paceline.workspaces.conflicts import conflict_report
-from paceline.workspaces.merges import merge_works
+from paceline.workspaces.merges import conflict_report, merge_works
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestRepositor
 
 
 def unit_on(repository: TestRepository, host: str | None) -> Unit:
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     run_units(store, repository, repository.home, {"a": {"new.txt": "x\n"}}, host=host)
     unit = store.unit("docs/a")
     assert unit is not None

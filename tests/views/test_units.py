@@ -6,27 +6,26 @@ from tests.views.fleets import NOW
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.errors import InvalidInput
 from paceline.events import Event
-from paceline.store import Campaign, MemoryStore, OutcomeRecord, UnitCounts, UnitSpec
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, UnitCounts, UnitSpec
 from paceline.views import units
 from paceline.views.units import (
     PageStart,
-    UnitChoice,
     UnitFilter,
     UnitOrder,
     UnitQuery,
     count_in_phase,
     iter_units,
     phase_of,
-    read_ordered_page,
+    read_counted_page,
     read_units,
     stored_state,
     unit_history,
 )
 
 
-def store_with(count: int, parked: int = 0) -> MemoryStore:
+def store_with(count: int, parked: int = 0) -> SqliteStore:
     """Return a store with one campaign, of which the first units are parked."""
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     specs = [UnitSpec(id=f"u{number}") for number in range(count)]
     store.add_campaign(Campaign(name="docs"), specs, update=False, now=NOW)
     names = [f"parked-{number}" for number in range(parked)]
@@ -87,7 +86,7 @@ def test_a_search_finds_parts_of_ids_reasons_and_accounts_in_any_order_of_pages(
     monkeypatch.setattr(units, "MOST_EXAMINED", 4)
     store = store_with(12)
     store.claim_units("docs", "Max-1", 1, attempt_ids=["a"], lease_until=NOW + 60, now=NOW)
-    store.hold_units(["docs/u3"], "a Person is needed", now=NOW)
+    store.move_units(["docs/u3"], "held", "a Person is needed", now=NOW)
 
     def found(search: str, limit: int = 2, order: UnitOrder = "plan") -> list[str]:
         query, seen, cursor = UnitQuery(search=search, order=order), [], None
@@ -114,12 +113,12 @@ def test_pages_for_people_show_what_needs_attention_first(monkeypatch: pytest.Mo
     monkeypatch.setattr(units, "PAGE_UNITS", 2)
     store = store_with(5)
     store.claim_units("docs", "", 1, attempt_ids=["a"], lease_until=NOW + 60, now=NOW)
-    store.hold_units(["docs/u3"], "a person is needed", now=NOW)
+    store.move_units(["docs/u3"], "held", "a person is needed", now=NOW)
 
     found: list[str] = []
     start: PageStart | None = PageStart()
     while start is not None:
-        page = read_ordered_page(store, UnitChoice(), start)
+        page = read_counted_page(store, UnitQuery(order="attention"), start)
         found += ids(page.units)
         assert page.total == 5
         start = page.following
@@ -139,7 +138,7 @@ def test_phases_are_counted_from_the_tallies() -> None:
 def test_the_history_is_the_last_events_of_the_unit_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "READ_LIMIT", 10)
     monkeypatch.setattr(units, "MOST_EVENTS", 3)
-    store = MemoryStore()
+    store = SqliteStore.in_memory()
     events = [Event("unit.started", NOW + number, None, f"docs/{'ab'[number % 2]}", {}) for number in range(60)]
     store.append_events(events)
 

@@ -7,7 +7,7 @@ from tests.views.fleets import NOW
 from paceline.core import Deferred, Governor, GovernorSettings
 from paceline.core.unit_lifecycle import Counters, UnitState
 from paceline.core.values.status import LearntLimit
-from paceline.store import Campaign, MemoryStore, Unit, UnitSpec
+from paceline.store import Campaign, SqliteStore, Unit, UnitSpec
 from paceline.views.why import Why, explain_unit, stored_waits, wait_rows
 
 CAMPAIGN = Campaign(name="docs", accounts=("max-1", "max-2"), created_at=NOW - 100)
@@ -17,8 +17,11 @@ FULL = Deferred("t2", "limit", "sessions", "sessions at its limit (4/4)")
 WAITS = {"docs max-1": SPENT, "docs max-2": FULL, "gone max-1": FULL}
 
 
-def explain(*, leaderless: str | None = None, campaign: Campaign = CAMPAIGN, **fields: object) -> list[Why]:
-    return explain_unit(msgspec.structs.replace(UNIT, **fields), campaign, WAITS, leaderless=leaderless)
+def explain(
+    *, leaderless: str | None = None, campaign: Campaign = CAMPAIGN, trouble: str | None = None, **fields: object
+) -> list[Why]:
+    unit = msgspec.structs.replace(UNIT, **fields)
+    return explain_unit(unit, campaign, WAITS, leaderless=leaderless, trouble=trouble)
 
 
 def test_a_waiting_unit_has_an_answer_for_each_account() -> None:
@@ -98,6 +101,24 @@ def test_a_unit_that_nothing_blocks_starts_with_the_next_pass() -> None:
     assert (only.reason, only.detail) == ("queue_order", "nothing blocks it: it starts at the engine's next pass")
 
 
+def test_after_a_run_has_ended_a_hold_comes_before_the_missing_engine_unless_it_was_lifted() -> None:
+    held = Deferred("t3", "held", "anthropic/max-1", "anthropic/max-1 is held: not logged in")
+    waits = {"docs max-1": held, "docs max-2": FULL}
+    governor = Governor(GovernorSettings(), now=NOW)
+    governor.hold("anthropic/max-1", "not logged in", now=NOW)
+
+    def reasons() -> list[tuple[str, str | None]]:
+        statuses = governor.statuses(now=NOW)
+        found = explain_unit(UNIT, CAMPAIGN, waits, leaderless="/home/x", statuses=statuses)
+        return [(why.reason, why.hint) for why in found]
+
+    before = reasons()
+    governor.lift_hold("anthropic/max-1", now=NOW)
+
+    assert before == [("held", "paceline restore anthropic/max-1"), ("no_engine", "paceline run PLAN")]
+    assert reasons() == [("no_engine", "paceline run PLAN")]
+
+
 def test_rows_of_waits_leave_out_campaigns_that_were_deleted() -> None:
     rows = wait_rows(WAITS, [CAMPAIGN])
 
@@ -108,7 +129,7 @@ def test_rows_of_waits_leave_out_campaigns_that_were_deleted() -> None:
 
 
 def test_a_store_without_an_engine_has_no_waits() -> None:
-    assert stored_waits(MemoryStore()) == {}
+    assert stored_waits(SqliteStore.in_memory()) == {}
 
 
 def test_accounts_that_wait_for_the_same_thing_are_one_answer() -> None:
@@ -135,10 +156,19 @@ def test_a_unit_whose_work_is_checked_says_so_and_waits_while_its_campaign_is_pa
 def test_a_unit_that_waits_for_a_learnt_limit_is_told_what_was_learnt() -> None:
     governor = Governor(GovernorSettings(limits={"sessions": 4}), now=NOW)
     (status,) = [each for each in governor.statuses(now=NOW) if each.scope == "sessions"]
-    learnt = LearntLimit(3, 4, 4, NOW - 60.0, 4, NOW + 600.0, "nothing was refused since")
+    learnt = LearntLimit(3, "nothing was refused since", 4, 4, NOW - 60.0, 4, NOW + 600.0)
     reduced = msgspec.structs.replace(status, learnt=learnt)
 
     first, second = explain_unit(UNIT, CAMPAIGN, WAITS, leaderless=None, statuses=[reduced])
 
     assert (first.reason, first.learnt) == ("window_closed", None)
     assert (second.reason, second.learnt) == ("limit", learnt)
+
+
+@pytest.mark.parametrize("state", ["todo", "running"])
+def test_a_store_that_cannot_be_used_comes_before_all_other_reasons(state: UnitState) -> None:
+    (why,) = explain(trouble="the disk is full", state=state)
+    (done,) = explain(trouble="the disk is full", state="done")
+
+    said = "nothing starts, and what ends may be recorded only later: the disk is full"
+    assert (why.reason, why.detail, done.reason) == ("store_outage", said, "done")

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.store.interface import WorkspaceSettings
 from paceline.store.unit_result import UnitResult
-from paceline.workspaces import WorkspacePlace, place_of, resolve_base
+from paceline.workspaces import WorkspaceLocation, location_of, read_settings, resolve_base
 
 WHO = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
 
@@ -51,13 +51,13 @@ class TestRepository:
 
     def settings(self, **changes: object) -> WorkspaceSettings:
         top, commit = resolve_base(str(self.top), "HEAD")
-        return WorkspaceSettings(bases={top: commit}, **changes)  # type: ignore[arg-type]
+        return WorkspaceSettings(bases={top: commit}, git={top: read_settings(top)}, **changes)  # type: ignore[arg-type]
 
     def place(
         self, unit: str = "a", settings: WorkspaceSettings | None = None, cwd: str = "", **stored: str
-    ) -> WorkspacePlace:
+    ) -> WorkspaceLocation:
         folder = str(self.top / cwd) if cwd else str(self.top)
-        return place_of(settings or self.settings(), "docs", unit, folder, self.home, UnitResult(**stored))  # type: ignore[arg-type]
+        return location_of(settings or self.settings(), "docs", unit, folder, self.home, UnitResult(**stored))  # type: ignore[arg-type]
 
 
 def git(cwd: Path | str, *arguments: str) -> str:

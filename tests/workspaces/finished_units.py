@@ -9,7 +9,7 @@ from tests.workspaces.conftest import TestRepository, write
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.store import Campaign, OutcomeRecord, Store, UnitSpec
 from paceline.store.unit_result import UnitResult
-from paceline.workspaces import WorkspacePlace, commit_all, place_of, prepare
+from paceline.workspaces import WorkspaceLocation, commit_all, location_of, prepare
 
 Files = dict[str, str | None]
 
@@ -25,7 +25,7 @@ def new_repository(top: Path) -> TestRepository:
 
 def run_units(
     store: Store, repository: TestRepository, home: Path, works: dict[str, Files], host: str | None = None
-) -> list[WorkspacePlace]:
+) -> list[WorkspaceLocation]:
     """Add the campaign `docs`, and carry out its units: each changes files in its workspace, and is done.
 
     With a `host`, its workspaces are noted as those of another machine.
@@ -39,7 +39,7 @@ def run_units(
     units = store.claim_units("docs", "", len(works), attempt_ids=attempts, lease_until=now + 60, now=now)
     places = []
     for unit in units:
-        place = place_of(settings, "docs", unit.spec.id, unit.spec.cwd, home, UnitResult())
+        place = location_of(settings, "docs", unit.spec.id, unit.spec.cwd, home, UnitResult())
         prepare(place, settings)
         for path, text in works[unit.spec.id].items():
             Path(place.path, path).unlink() if text is None else write(f"{place.path}/{path}", text)
@@ -50,6 +50,7 @@ def run_units(
             branch=place.branch,
             base=place.base,
             repository=place.repository,
+            git=place.git,
             **msgspec.structs.asdict(change),
         )
         transition = transition_after(

@@ -10,6 +10,7 @@ from tests.workspaces.conftest import TestRepository, git, write
 
 from paceline.errors import NoRoomForSession, WorkspaceError
 from paceline.workspaces.bundles import fetch_refs, known_commits, take_branch, take_bundle, write_bundle
+from paceline.workspaces.repository import open_repository
 
 BRANCH = "paceline/docs/ünit-1"
 
@@ -215,7 +216,7 @@ def test_commits_that_the_writer_does_not_know_do_not_matter(
     tip = commit(away, "1")
     send(away, bundle, "2" * 40, "--all", "", repository.git("rev-parse", "HEAD"))
     take_bundle(str(repository.top), bundle, BRANCH, tip)
-    assert known_commits(str(repository.top), [tip, "2" * 40, "--all", tip]) == [tip]
+    assert known_commits(open_repository(str(repository.top)).git, [tip, "2" * 40, "--all", tip]) == [tip]
 
 
 def test_a_shallow_clone_takes_a_branch_that_began_there(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.workspaces.conftest import TestRepository, git, snapshot, write
 
-from paceline.workspaces import Change, Prepared, WorkspacePlace, commit_all, prepare, remove
+from paceline.workspaces import Change, Prepared, WorkspaceLocation, commit_all, prepare, remove
 
 FILES = {".gitignore": ".env\ncache/\n", "kept.txt": "kept\n", "src/a.txt": "one\ntwo\nthree\n", ".env": "x"}
 KILLERS = {
@@ -105,7 +105,7 @@ def test_many_threads_make_workspaces_of_one_repository_at_once(repository: Test
     places = [repository.place(f"unit{number}", settings) for number in range(16)]
     results: dict[str, Prepared] = {}
 
-    def work(place: WorkspacePlace) -> None:
+    def work(place: WorkspaceLocation) -> None:
         results[place.path] = prepare(place, settings)
 
     threads = [threading.Thread(target=work, args=(place,)) for place in places]

@@ -11,9 +11,18 @@ from tests.workspaces.conftest import TestRepository, git, snapshot, write
 from paceline.errors import NoRoomForSession, UncommittedWork, WorkspaceError, WorkspaceLost
 from paceline.store.interface import WorkspaceSettings
 from paceline.store.unit_result import UnitResult
-from paceline.workspaces import Prepared, WorkspacePlace, finish_setup, place_of, prepare, remove, unused_place
+from paceline.workspaces import (
+    Prepared,
+    WorkspaceLocation,
+    commit_all,
+    finish_setup,
+    location_of,
+    prepare,
+    remove,
+    unused_location,
+)
 from paceline.workspaces import folders as folders_module
-from paceline.workspaces.records import RecordFile, WorkspaceRecord
+from paceline.workspaces.folders import RecordFile, WorkspaceRecord
 from paceline.workspaces.repository import open_repository
 
 FILES = {".gitignore": ".env\ncache/\n", "kept.txt": "kept\n", "src/a.txt": "one\ntwo\nthree\n"}
@@ -22,8 +31,13 @@ FOUND = Prepared(created=False)
 LOST = Prepared(created=False, was_lost=True)
 
 
-def record_of(place: WorkspacePlace) -> RecordFile:
+def record_of(place: WorkspaceLocation) -> RecordFile:
     return RecordFile(os.path.join(open_repository(place.repository or "").own_folder, "workspaces"), place)
+
+
+def record_file(repository: TestRepository) -> Path:
+    (file,) = (repository.top / ".git" / "paceline" / "workspaces").glob("a-*.json")
+    return file
 
 
 def entries(repository: TestRepository) -> list[str]:
@@ -127,50 +141,50 @@ def test_setup_is_due_until_it_succeeded_once(repository: TestRepository) -> Non
 # What a crash leaves.
 
 
-def half_made(repository: TestRepository, place: WorkspacePlace) -> None:
+def half_made(repository: TestRepository, place: WorkspaceLocation) -> None:
     """Leave the record that is written before anything is made."""
     record_of(place).write(WorkspaceRecord(path=place.path, branch=place.branch))
 
 
-def only_the_record(repository: TestRepository, place: WorkspacePlace) -> None:
+def only_the_record(repository: TestRepository, place: WorkspaceLocation) -> None:
     half_made(repository, place)
 
 
-def only_the_branch(repository: TestRepository, place: WorkspacePlace) -> None:
+def only_the_branch(repository: TestRepository, place: WorkspaceLocation) -> None:
     half_made(repository, place)
     repository.git("branch", place.branch or "")
 
 
-def no_checkout(repository: TestRepository, place: WorkspacePlace) -> None:
+def no_checkout(repository: TestRepository, place: WorkspaceLocation) -> None:
     half_made(repository, place)
     repository.git("worktree", "add", "--no-checkout", "-b", place.branch or "", place.path)
 
 
-def half_a_checkout(repository: TestRepository, place: WorkspacePlace) -> None:
+def half_a_checkout(repository: TestRepository, place: WorkspaceLocation) -> None:
     no_checkout(repository, place)
     write(f"{place.path}/src/a.txt", "one\n")
     write(repository.top / ".git" / "worktrees" / "a" / "index.lock", "")
 
 
-def locked_while_initializing(repository: TestRepository, place: WorkspacePlace) -> None:
+def locked_while_initializing(repository: TestRepository, place: WorkspaceLocation) -> None:
     no_checkout(repository, place)
     write(repository.top / ".git" / "worktrees" / "a" / "locked", "initializing")
     (repository.top / ".git" / "worktrees" / "a" / "HEAD").unlink()
 
 
-def entry_without_folder(repository: TestRepository, place: WorkspacePlace) -> None:
+def entry_without_folder(repository: TestRepository, place: WorkspaceLocation) -> None:
     locked_while_initializing(repository, place)
     Path(place.path, ".git").unlink()
     Path(place.path).rmdir()
 
 
-def folder_without_entry(repository: TestRepository, place: WorkspacePlace) -> None:
+def folder_without_entry(repository: TestRepository, place: WorkspaceLocation) -> None:
     half_a_checkout(repository, place)
     for file in (repository.top / ".git" / "worktrees" / "a").rglob("*"):
         file.unlink() if file.is_file() else None
 
 
-def lock_of_the_branch(repository: TestRepository, place: WorkspacePlace) -> None:
+def lock_of_the_branch(repository: TestRepository, place: WorkspaceLocation) -> None:
     half_made(repository, place)
     write(repository.top / ".git" / "refs" / "heads" / f"{place.branch}.lock", "")
 
@@ -189,7 +203,7 @@ def lock_of_the_branch(repository: TestRepository, place: WorkspacePlace) -> Non
     ],
 )
 def test_what_a_crash_left_half_made_is_made_again(
-    repository: TestRepository, crash: Callable[[TestRepository, WorkspacePlace], None]
+    repository: TestRepository, crash: Callable[[TestRepository, WorkspaceLocation], None]
 ) -> None:
     place = repository.place("a")
     os.makedirs(os.path.dirname(place.path))
@@ -209,7 +223,7 @@ def test_locks_of_a_killed_git_do_not_block_the_next_attempt(repository: TestRep
     git(place.path, "commit", "--allow-empty", "-qm", "works")
 
 
-def test_a_folder_whose_registration_was_pruned_keeps_its_files(repository: TestRepository) -> None:
+def test_a_folder_whose_registration_was_pruned_is_held_and_keeps_its_files(repository: TestRepository) -> None:
     place = repository.place("a")
     prepare(place, repository.settings())
     write(f"{place.path}/src/a.txt", "work")
@@ -217,10 +231,10 @@ def test_a_folder_whose_registration_was_pruned_keeps_its_files(repository: Test
     Path(place.path).rename(away)
     repository.git("worktree", "prune")
     away.rename(place.path)
-    assert prepare(place, repository.settings()) == FOUND
+    with pytest.raises(WorkspaceError, match=r"its registration .*/a is gone; all its files") as raised:
+        prepare(place, repository.settings())
+    assert not raised.value.is_campaigns
     assert snapshot(place.path) == {**FILES, "src/a.txt": "work"}
-    assert git(place.path, "status", "--porcelain", "--branch") == "## paceline/docs/a\n M src/a.txt"
-    assert len(entries(repository)) == 1
 
 
 # What is lost.
@@ -257,20 +271,20 @@ def test_without_folder_and_branch_the_workspace_is_lost_until_the_unit_starts_o
     for _ in range(2):
         with pytest.raises(WorkspaceLost, match="so is its branch paceline/docs/a; `paceline retry UNIT --fresh`"):
             prepare(place, repository.settings())
-    assert unused_place(place) == place
+    assert unused_location(place) == place
     assert prepare(place, repository.settings()) == NEW
 
 
 def test_a_new_unit_does_not_continue_on_a_branch_that_an_earlier_campaign_left(repository: TestRepository) -> None:
     place = repository.place("a", cwd="src")
-    assert unused_place(place) == place
+    assert unused_location(place) == place
     prepare(place, repository.settings())
     second = msgspec.structs.replace(
         place, path=f"{place.path}-2", cwd=f"{place.path}-2/src", branch="paceline/docs/a-2"
     )
-    assert unused_place(place) == second
+    assert unused_location(place) == second
     remove(place, force=False)
-    assert unused_place(place) == second, "the branch is still there"
+    assert unused_location(place) == second, "the branch is still there"
 
 
 # What is not ours.
@@ -432,7 +446,7 @@ def test_commits_that_are_in_no_branch_are_removed_only_by_force(repository: Tes
     prepare(place, repository.settings())
     git(place.path, "checkout", "-q", "--detach")
     git(place.path, "commit", "-q", "--allow-empty", "-m", "nowhere")
-    with pytest.raises(UncommittedWork, match="commits that are in no branch"):
+    with pytest.raises(UncommittedWork, match="commits that are not in the branch paceline/docs/a"):
         remove(place, force=False)
     remove(place, force=True)
 
@@ -444,6 +458,68 @@ def test_included_files_are_no_uncommitted_work(repository: TestRepository) -> N
     prepare(place, settings)
     remove(place, force=False)
     assert not os.path.lexists(place.path)
+
+
+def test_only_files_that_were_included_are_left_out_whatever_the_record_says_later(repository: TestRepository) -> None:
+    repository.write("config.local", "x")
+    settings = repository.settings(include=("config.local",))
+    place = repository.place("a", settings)
+    place = msgspec.structs.replace(place, uncommitted=prepare(place, settings).uncommitted)
+    write(f"{place.path}/new.txt", "work")
+    record = record_file(repository)
+    record.write_text(record.read_text().replace('["config.local"]', '["new.txt"]'))
+    assert prepare(place, settings).uncommitted == ("config.local",)
+    with pytest.raises(UncommittedWork, match="1 uncommitted change"):
+        remove(place, force=False)
+    commit_all(place, "work")
+    assert repository.git("ls-tree", "-r", "--name-only", "paceline/docs/a").split() == [
+        ".gitignore",
+        "kept.txt",
+        "new.txt",
+        "src/a.txt",
+    ]
+
+
+def test_a_workspace_that_was_made_but_not_stored_so_is_found_with_its_included_files(
+    repository: TestRepository,
+) -> None:
+    repository.write("config.local", "x")
+    settings = repository.settings(include=("config.local",))
+    place = repository.place("a", settings)
+    made = prepare(place, settings)
+    assert made.uncommitted == prepare(place, settings).uncommitted == ("config.local",)
+
+
+def test_links_where_a_record_goes_are_replaced_and_not_followed(repository: TestRepository, tmp_path: Path) -> None:
+    settings = repository.settings()
+    place = repository.place("a", settings)
+    prepare(place, settings)
+    mine = tmp_path / "mine.txt"
+    mine.write_text("the user's own")
+    record = record_file(repository)
+    Path(f"{record}.new").symlink_to(mine)
+    finish_setup(place)
+    assert mine.read_text() == "the user's own"
+    assert not Path(f"{record}.new").is_symlink()
+    record.unlink()
+    record.symlink_to(mine)
+    with pytest.raises(WorkspaceError, match=r"cannot read .*/workspaces/a-"):
+        prepare(place, settings)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_link_in_place_of_the_campaigns_folder_is_not_followed(
+    repository: TestRepository, tmp_path: Path, force: bool
+) -> None:
+    place = repository.place("a")
+    prepare(place, repository.settings())
+    campaign = Path(place.path).parent
+    campaign.rename(tmp_path / "elsewhere")
+    campaign.symlink_to(tmp_path / "elsewhere")
+    before = snapshot(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceError, match=r"docs is a symbolic link now, to .*elsewhere; what it leads to is left"):
+        remove(place, force=force)
+    assert snapshot(tmp_path / "elsewhere") == before
 
 
 def test_a_half_made_workspace_is_removed_without_force(repository: TestRepository) -> None:
@@ -478,7 +554,7 @@ def test_a_workspace_whose_repository_is_gone_is_removed_by_force(repository: Te
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> WorkspacePlace:
+def copied(tmp_path: Path) -> WorkspaceLocation:
     """The place of a copy of a folder, in a root inside of that folder."""
     source = tmp_path / "data"
     write(source / "a" / "b.txt", "b")
@@ -486,14 +562,14 @@ def copied(tmp_path: Path) -> WorkspacePlace:
     (source / "dangling").symlink_to("/nowhere")
     (source / "readonly").mkdir(mode=0o500)
     settings = WorkspaceSettings(kind="copy", root=str(source / "workspaces"))
-    return place_of(settings, "docs", "a", str(source), tmp_path / "home", UnitResult())
+    return location_of(settings, "docs", "a", str(source), tmp_path / "home", UnitResult())
 
 
 COPY = WorkspaceSettings(kind="copy")
 COPIED = {"a/b.txt": "b", "link": "-> a/b.txt", "dangling": "-> /nowhere"}
 
 
-def test_a_copy_has_everything_but_workspaces_and_sockets(copied: WorkspacePlace) -> None:
+def test_a_copy_has_everything_but_workspaces_and_sockets(copied: WorkspaceLocation) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         here = os.open(".", os.O_RDONLY)
         os.chdir(copied.repository or "")  # the path of a socket must be short
@@ -507,18 +583,18 @@ def test_a_copy_has_everything_but_workspaces_and_sockets(copied: WorkspacePlace
     assert sorted(os.listdir(copied.path)) == ["a", "dangling", "link", "readonly"]
 
 
-def test_a_copy_is_made_once(copied: WorkspacePlace) -> None:
+def test_a_copy_is_made_once(copied: WorkspaceLocation) -> None:
     prepare(copied, COPY)
     write(f"{copied.path}/a/b.txt", "work")
     assert prepare(copied, COPY) == FOUND
     assert snapshot(copied.path) == {**COPIED, "a/b.txt": "work"}
 
 
-def copy_record(place: WorkspacePlace) -> RecordFile:
+def copy_record(place: WorkspaceLocation) -> RecordFile:
     return RecordFile(os.path.join(os.path.dirname(place.path), ".paceline"), place)
 
 
-def test_a_half_made_copy_is_made_again(copied: WorkspacePlace) -> None:
+def test_a_half_made_copy_is_made_again(copied: WorkspaceLocation) -> None:
     os.makedirs(os.path.dirname(copied.path))
     copy_record(copied).write(WorkspaceRecord(path=copied.path))
     write(Path(copied.path).parent / ".a.partial" / "half", "x")
@@ -526,7 +602,7 @@ def test_a_half_made_copy_is_made_again(copied: WorkspacePlace) -> None:
     assert snapshot(copied.path) == COPIED
 
 
-def test_a_copy_that_was_whole_before_the_crash_is_kept(copied: WorkspacePlace) -> None:
+def test_a_copy_that_was_whole_before_the_crash_is_kept(copied: WorkspaceLocation) -> None:
     prepare(copied, COPY)
     copy_record(copied).write(WorkspaceRecord(path=copied.path))
     write(f"{copied.path}/more", "x")
@@ -534,16 +610,16 @@ def test_a_copy_that_was_whole_before_the_crash_is_kept(copied: WorkspacePlace) 
     assert snapshot(copied.path) == {**COPIED, "more": "x"}
 
 
-def test_a_copy_that_is_gone_is_lost(copied: WorkspacePlace) -> None:
+def test_a_copy_that_is_gone_is_lost(copied: WorkspaceLocation) -> None:
     prepare(copied, COPY)
     folders_module.delete_folder(copied.path)
     with pytest.raises(WorkspaceLost, match="a copy has no branch"):
         prepare(copied, COPY)
-    assert unused_place(copied) == copied
+    assert unused_location(copied) == copied
     assert prepare(copied, COPY) == NEW
 
 
-def test_a_copy_is_removed_only_by_force(copied: WorkspacePlace) -> None:
+def test_a_copy_is_removed_only_by_force(copied: WorkspaceLocation) -> None:
     prepare(copied, COPY)
     with pytest.raises(UncommittedWork, match="is a copy, whose changes are nowhere else"):
         remove(copied, force=False)
@@ -551,7 +627,7 @@ def test_a_copy_is_removed_only_by_force(copied: WorkspacePlace) -> None:
     assert not os.path.lexists(copied.path)
 
 
-def test_a_folder_that_vanished_cannot_be_copied(copied: WorkspacePlace) -> None:
+def test_a_folder_that_vanished_cannot_be_copied(copied: WorkspaceLocation) -> None:
     place = msgspec.structs.replace(copied, repository=f"{copied.repository}-gone")
     with pytest.raises(WorkspaceError, match="data-gone is gone") as raised:
         prepare(place, COPY)

@@ -40,17 +40,31 @@ def login_text(login: str) -> str:
     return " on ".join(part for part in (account, host) if part)
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays for a session. A `subscription` must never be billed by the token."""
+class AccountFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account is, and what people are shown of it. A `subscription` must never be billed by the token."""
 
     name: str
     provider: str
     kind: Literal["subscription", "metered"] = "metered"
+    reserve: float = 0.0
+    base_url: str | None = None
+
+
+class Account(AccountFacts, frozen=True, kw_only=True):
+    """Who pays for sessions and calls.
+
+    It names the variable that holds the key, never the key itself. `~` in the `env` of settings is expanded.
+    """
+
     env: dict[str, str] = {}
     key_env: str | None = None
     """The variable that holds the key of a metered account."""
     via_gateway: bool = False
     """Whether sessions of the account send their calls through the gateway, as runs of the session."""
+    daily_budget: float | None = None
+    """Dollars that the gateway's calls on it may cost in a day (UTC)."""
+    expires: float | None = None
+    """When its login or key ends, as a Unix time, if somebody has written it down."""
     is_implicit: bool = False
     """Whether it is the default login of an agent CLI that no setting describes."""
 

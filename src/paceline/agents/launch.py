@@ -1,15 +1,18 @@
 """The preparation of a session: arguments, environment, folder and input from a profile, an account and a task.
 
-Here: pure functions of those values; the environment to start from is an argument. Never here: starting a process.
+Here: pure functions of those values; the environment to start from is an argument. Also the check of values in code:
+a shell runs whatever it finds in its script, so an id such as `x; rm -rf .` would be a program. So do interpreters
+(`python3 -c`), commands that start a shell (`su -c`, `ssh`), and scripts that evaluate their arguments. Never here:
+starting a process.
 """
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from paceline.agents.account import Account, GatewayAddress
-from paceline.agents.inline_script import unsafe_message, unsafe_placeholders
 from paceline.agents.profile import AgentProfile, filled, filled_arguments, load_agent
 from paceline.agents.session_environment import (
     AGENT_OF_PROVIDER,
@@ -19,6 +22,69 @@ from paceline.agents.session_environment import (
 )
 from paceline.errors import InvalidInput
 
+_CODE_FLAG = re.compile(
+    r"-[A-Za-z]{0,4}[ceES]"
+    r"|--?(?:command|cmd|eval|evaluate|exec|execute|expression|run|script|session-command|split-string)"
+)
+"""Flags whose value is code, in whatever program: `-c`, `-lc`, `-ne`, `-S` of env, `--eval`. The rule is wider than the
+programs that are known to have them: what it refuses by mistake has another form, and what it misses is run."""
+_OWN_FLAGS = {"php": "-[BERr]", "node": "-p|--print", "nodejs": "-p|--print", "bun": "-p|--print"}
+"""Flags for code of one program, which mean something else in others."""
+_ALL_ARGUMENTS = frozenset({"ssh", "autossh", "rsh", "mosh", "awk", "gawk", "mawk", "nawk", "sed", "gsed"})
+"""Programs that run plain arguments as code, or join them into a command line for a shell."""
+_ALL_ARGUMENTS_FIRST = frozenset({"deno", "expect", "make", "gmake", "parallel", "screen", "tmux", "watch"})
+"""The same; these names are also words, so they count only at the beginning of the command line."""
+_EVALUATES = re.compile(
+    r"\beval\b(?!\s+\"?\$\()|\b(?:exec|popen|spawn|system)\s*\(|\bsystem\s+[\"'$]|shell\s*=\s*True"
+    r"|\bssh\b[^|;&\n]*\$[\"'{@*\d]"
+    r"|\b(?:\w*sh|su|script|python[\d.]*|perl|ruby|node)\b[^|;&\n]*\s-[A-Za-z]{0,4}[ce]\s+[\"']?\$"
+)
+"""What a script says that takes its own arguments for code: `eval "$1"`, `os.system(...)`, `sh -c "$1"`."""
+_PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
+_HARMLESS = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
+"""Characters that mean nothing to a shell or an interpreter, in quotes or not. A space only ends a word."""
+_PROMPT = "{prompt}"
+
+
+def unsafe_placeholders(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Return the placeholders in code whose values the program could take for code of its own.
+
+    Code that is exactly `{prompt}` is meant as such: there the prompt is the program.
+    """
+    names = dict.fromkeys(name for argument in _code_in(command) for name in _PLACEHOLDER.findall(argument))
+    return [name for name in names if not _HARMLESS.fullmatch(values.get(name, ""))]
+
+
+def unsafe_message(name: str, value: str) -> str:
+    """Return what is wrong with a value in code, and the two ways to write it."""
+    other = ", or use ${PACELINE_UNIT#*/}" if name == "id" else ""
+    return (
+        f"{{{name}}} is pasted into code, where {value!r:.80} could run as a program; pass it as an argument:"
+        f' ["sh", "-c", "... \\"$1\\"", "sh", "{{{name}}}"]{other}'
+    )
+
+
+def _code_in(command: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments that a program of this command line runs as code."""
+    programs = [os.path.basename(part) for part in command]
+    own_flags = "|".join(_OWN_FLAGS[program] for program in programs if program in _OWN_FLAGS)
+    takes_all = bool(programs) and programs[0] in _ALL_ARGUMENTS_FIRST
+    evaluates = is_value = False
+    for part, program in zip(command, programs, strict=True):
+        is_code = takes_all or _is_flag_with_code(part)
+        if is_code or ((is_value or evaluates) and part != _PROMPT):
+            yield part
+        evaluates = evaluates or (is_value and _EVALUATES.search(part) is not None)
+        takes_all = takes_all or program in _ALL_ARGUMENTS
+        is_value = _CODE_FLAG.fullmatch(part) is not None or re.fullmatch(own_flags or r"(?!)", part) is not None
+
+
+def _is_flag_with_code(part: str) -> bool:
+    """Return whether the argument is such a flag with its value behind it: `--eval=...`, `-e...`."""
+    flag, _, _ = part.partition("=")
+    return _CODE_FLAG.fullmatch(flag) is not None or re.match(r"-[A-Za-z]{0,4}[ceES][^\w=.-]", part) is not None
+
+
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux accepts 131,071 bytes in one argument; the rest is a margin for what surrounds the prompt."""
 NO_RULES = EnvironmentRules()
@@ -27,7 +93,6 @@ MakeEnvironment = Callable[
     [AgentProfile, Account | None, Variables, EnvironmentRules, Variables, Variables | None], SessionEnvironment
 ]
 """`session_environment`, or that of an `EnvironmentMemory`."""
-_PLACEHOLDER = re.compile(r"\{(prompt|id|model|session_id)\}")
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

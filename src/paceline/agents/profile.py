@@ -1,6 +1,6 @@
 """Agent profiles: their fields, and the profiles that are shipped.
 
-Here: reading and checking the TOML files of this folder, and filling in a command line. Never here: starting a
+Here: reading and checking the TOML files of the CLIs' folders, and filling in a command line. Never here: starting a
 process, or the meaning of its output.
 """
 
@@ -9,7 +9,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,6 @@ import msgspec
 
 from paceline.errors import InvalidInput
 
-_SUFFIX = ".toml"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _OWN_PROGRAM = {"python": sys.executable, "package": str(Path(__file__).resolve().parents[1])}
 """For a profile whose program is one of ours: the interpreter and the package of the machine that starts it."""
@@ -72,17 +70,14 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def can_resume(self) -> bool:
-        """Return whether the CLI can resume a conversation by its id."""
         return bool(self.resume)
 
     @property
     def can_use_gateway(self) -> bool:
-        """Return whether the CLI can send its calls to the gateway."""
         return bool(self.gateway_environment)
 
     @property
     def takes_stdin(self) -> bool:
-        """Return whether the CLI can read its prompt from standard input."""
         return bool(self.start_by_stdin)
 
     def permission_flags(self, level: str | None) -> PermissionFlags:
@@ -145,19 +140,23 @@ def _fill(part: str, **values: str) -> str:
 
 
 @functools.cache
+def _profile_files() -> dict[str, Path]:
+    """Return the files of the shipped profiles by the agent's name."""
+    return {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.toml"), key=lambda file: file.stem)}
+
+
 def agent_names() -> tuple[str, ...]:
     """Return the names of the shipped agents."""
-    files = resources.files(__package__).iterdir()
-    return tuple(sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX)))
+    return tuple(_profile_files())
 
 
 @functools.cache
 def load_agent(name: str) -> AgentProfile:
     """Return the shipped profile of this name."""
-    known = agent_names()
-    if name not in known:
-        raise InvalidInput(f"unknown agent {name!r}; known are {', '.join(known)}")
-    return parse_agent(resources.files(__package__).joinpath(name + _SUFFIX).read_text("utf-8"))
+    file = _profile_files().get(name)
+    if file is None:
+        raise InvalidInput(f"unknown agent {name!r}; known are {', '.join(agent_names())}")
+    return parse_agent(file.read_text("utf-8"))
 
 
 def parse_agent(text: str) -> AgentProfile:

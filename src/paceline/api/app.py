@@ -1,18 +1,25 @@
 """The application: every route over one engine, with its errors and its OpenAPI document, behind authentication.
 
-A module of routes has a list `ROUTES` of handlers. A handler receives the engine by a parameter `context: Context`. A
+The files of the dashboard are read from the package once, and tagged by content so that browsers cache them.
+
+Every handler of a module of `routes` is served. A handler receives the engine by a parameter `context: Context`. A
 handler with a request body names the body's type in `opt={"body": Type}` and reads it with `request_body.read_body`.
 """
 
+import hashlib
 from collections.abc import MutableMapping
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Final, cast
 
-from litestar import Litestar
+import msgspec
+from litestar import Litestar, Request, Response, get
 from litestar.config.compression import CompressionConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.handlers import BaseRouteHandler
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.params import FromPath
 from litestar.types import Scope as LitestarScope
 
 from paceline.api.auth import App, Authentication, Receive, Scope, Send
@@ -20,25 +27,16 @@ from paceline.api.context import ApiContext
 from paceline.api.errors import on_http_exception, on_paceline_error, on_unexpected_error
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.openapi import openapi_route
-from paceline.api.request_body import SMALL_BYTES
-from paceline.api.routes import campaigns, concurrency, events, gateway, hosts, keys, overview, results, slots, units
-from paceline.api.slot_shortcut import SlotShortcut
-from paceline.api.static_files import dashboard_routes
+from paceline.api.request_body import SMALL_BYTES, fold_path
+from paceline.api.routes import campaigns, concurrency, gateway, hosts, overview, slots, units
+from paceline.api.routes.slots import SlotShortcut
 from paceline.api.tokens import AccessTokens
-from paceline.api.url_paths import fold_path
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, UnknownName
 
+_MODULES: Final = (overview, concurrency, campaigns, units, slots, hosts, gateway)
 ROUTES: Final[list[BaseRouteHandler]] = [
-    *overview.ROUTES,
-    *concurrency.ROUTES,
-    *campaigns.ROUTES,
-    *results.ROUTES,
-    *units.ROUTES,
-    *slots.ROUTES,
-    *hosts.ROUTES,
-    *gateway.ROUTES,
-    *keys.ROUTES,
-    *events.ROUTES,
+    *(each for module in _MODULES for each in vars(module).values() if isinstance(each, BaseRouteHandler)),
+    *units.COMMANDS,
 ]
 """Every route that the OpenAPI document describes."""
 CONTEXT: Final = "paceline.context"
@@ -134,3 +132,61 @@ def _head_only(send: Send) -> Send:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return send_head
+
+
+INDEX: Final = "index.html"
+TYPES: Final = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+    ".json": "application/json",
+}
+PLAIN: Final = "text/plain"
+
+
+class Asset(msgspec.Struct, frozen=True):
+    """A file and its headers."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+
+def dashboard_routes() -> list[HTTPRouteHandler]:
+    """Return the routes `/` and `/assets/...`. They serve files of the package only, whatever the path."""
+    assets = dict(_read(files("paceline.api") / "page", ""))
+
+    @get("/", sync_to_thread=False, include_in_schema=False)
+    def dashboard(request: Request[Any, Any, Any]) -> Response[bytes]:
+        return _response(request, assets.get(INDEX))
+
+    @get("/assets/{path:path}", sync_to_thread=False, include_in_schema=False)
+    def asset(request: Request[Any, Any, Any], path: FromPath[str]) -> Response[bytes]:
+        return _response(request, assets.get(path.lstrip("/")))
+
+    return [dashboard, asset]
+
+
+def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
+    found: list[tuple[str, Asset]] = []
+    for entry in folder.iterdir():
+        name = prefix + entry.name
+        if entry.is_dir():
+            found += _read(entry, f"{name}/")
+        elif not name.endswith((".py", ".pyc")):
+            content = entry.read_bytes()
+            media_type = next((kind for ending, kind in TYPES.items() if name.endswith(ending)), PLAIN)
+            found.append((name, Asset(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')))
+    return found
+
+
+def _response(request: Request[Any, Any, Any], asset: Asset | None) -> Response[bytes]:
+    if asset is None:
+        raise UnknownName("the dashboard has no such file")
+    headers = {"etag": asset.tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == asset.tag:
+        return Response(b"", status_code=304, headers=headers, media_type=asset.media_type)
+    return Response(asset.content, headers=headers, media_type=asset.media_type)

@@ -9,13 +9,14 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
+from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from paceline.api.errors import error_json
 from paceline.api.tokens import AccessTokens, Grant, change_key_of
-from paceline.engine.authorship import requested_by
+from paceline.engine.command_log import requested_by
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -56,21 +57,11 @@ READ_ONLY_COOKIE: Final = (
 INVALID_HOST_TOKEN: Final = "Invalid token: `paceline hosts token NAME` on the leader prints the token of a host"
 INVALID_TOKEN: Final = "Invalid token: `paceline token` prints the token of this home"
 _PATH_PART = re.compile(r"[A-Za-z0-9._~-]{1,200}")
-LOGIN_STYLE: Final = (
-    ":root{--bg:#f3f4f6;--panel:#fff;--line:#c7cdd6;--text:#1a2230;--muted:#5a6574;--accent:#2458d3;--problem:#b22d23}"
-    "@media(prefers-color-scheme:dark){:root{--bg:#0d1015;--panel:#151a21;--line:#3d4653;--text:#e5e9ef;"
-    "--muted:#98a3b2;--accent:#7aa5ff;--problem:#ff8a80}}"
-    "body{font:15px/1.5 system-ui,sans-serif;margin:0;padding:12vh 16px 16px;background:var(--bg);color:var(--text)}"
-    "main{max-width:27rem;margin:auto;padding:24px;border:1px solid var(--line);border-radius:12px;"
-    "background:var(--panel)}h1{margin:0 0 16px;font-size:1.25rem}p{margin:14px 0 0;color:var(--muted)}"
-    "a{color:var(--accent)}"
-    "input{font:inherit;width:100%;box-sizing:border-box;padding:8px 10px;margin:6px 0 12px;border-radius:8px;"
-    "border:1px solid var(--line);background:var(--bg);color:inherit}"
-    "button{font:inherit;font-weight:600;padding:7px 16px;border:0;border-radius:8px;background:var(--accent);"
-    "color:var(--panel)}.problem{margin:0 0 14px;color:var(--problem);font-weight:600}"
-)
+LOGIN_PAGE: Final = (files("paceline.api") / "page" / "login.html").read_text()
+"""The page for a browser that is not signed in, with a field for the token."""
+_STYLE: Final = LOGIN_PAGE.partition("<style>")[2].partition("</style>")[0]
 LOGIN_POLICY: Final = (
-    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(LOGIN_STYLE.encode()).digest()).decode()}'; "
+    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 
@@ -191,20 +182,9 @@ class _Response:
 
 
 def _login_page(problem: str = "") -> _Response:
-    """Return the page for a browser that is not signed in, with a field for the token."""
     shown = f'<p class="problem" role="alert">{problem}</p>' if problem else ""
-    page = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Paceline: sign in</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
-<style>{LOGIN_STYLE}</style></head>
-<body><main><h1>Paceline</h1>{shown}
-<form action="/" method="get"><label for="token">Token, as <code>paceline token</code> prints it</label>
-<input id="token" name="token" type="password" autocomplete="off" autofocus required><button>Sign in</button></form>
-<p>Or open the address that <code>paceline up</code> printed; <code>paceline token --url</code> prints it again.</p>
-<p><a href="/">I have just opened that address: continue</a></p>
-</main></body></html>
-"""
     policy = (b"content-security-policy", LOGIN_POLICY.encode())
+    page = LOGIN_PAGE.replace("<!-- problem -->", shown)
     return _Response(401, page.encode(), b"text/html; charset=utf-8", (policy,))
 
 

@@ -4,17 +4,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from paceline.api.events.sse import EventStream
-from paceline.api.events.tail import EventTail
-from paceline.api.otel import open_traces
+from paceline.api.event_stream import EventStream, EventTail
 from paceline.api.prometheus import EngineMetrics
 from paceline.api.standby import StandbyEngine
 from paceline.engine.engine import Engine
 from paceline.errors import StoreError
 from paceline.views.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, last_id_before
+
+if TYPE_CHECKING:
+    from paceline.api.otel_spans import Traces
 
 log = logging.getLogger("paceline.api")
 
@@ -22,6 +24,8 @@ SAMPLE_SECONDS = 1.0
 """How often the timeline reads the Governor: peaks shorter than this do not show."""
 STANDBY_SAMPLE_SECONDS = 10.0
 """The same on a standby, which builds the Governor from the store each time."""
+OTEL_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+OTEL_MISSING = "{variable} turns traces on, but OpenTelemetry is not installed: pip install 'paceline[otel]'"
 
 
 class BackgroundReaders:
@@ -88,3 +92,26 @@ class BackgroundReaders:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a background reader of events has failed and stays stopped", exc_info=error)
+
+
+# -- traces, which the standard variables of OpenTelemetry turn on ------------------------------------
+
+
+def open_traces(environ: Mapping[str, str]) -> "Traces | None":
+    """Return traces that are exported to where the variables say, or None if they are off or cannot be made."""
+    variable = enabled_by(environ)
+    if variable is None:
+        return None
+    try:  # the extra `otel` may not be installed
+        from paceline.api import otel_spans
+
+        return otel_spans.exported_traces(service_name=environ.get("OTEL_SERVICE_NAME") or "paceline")
+    except ImportError:
+        log.warning(OTEL_MISSING.format(variable=variable))
+        return None
+
+
+def enabled_by(environ: Mapping[str, str]) -> str | None:
+    """Return the variable that turns traces on, or None if there is none or another one turns them off."""
+    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
+    return None if is_off else next((name for name in OTEL_ENDPOINTS if environ.get(name)), None)

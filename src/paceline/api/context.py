@@ -16,20 +16,20 @@ from litestar.di import NamedDependency
 from paceline.api.background import BackgroundReaders
 from paceline.api.standby import StandbyEngine
 from paceline.core import Governor, ScopeStatus
-from paceline.engine.backlog import backlog
+from paceline.engine.dispatch.ticket_queues import backlog
 from paceline.engine.engine import Engine
-from paceline.engine.hosts.stored_hosts import stored_host_states
+from paceline.engine.store_outage import store_trouble
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
-from paceline.hosts.host_state import HostState
+from paceline.hosts.values import HostState, stored_host_states
+from paceline.leadership.fleet import present_leader
 from paceline.settings import Settings
-from paceline.shared_leadership import present_leader
-from paceline.store import Store
+from paceline.store import Balances, Store
+from paceline.views.campaigns import Throughput
 from paceline.views.fleet import FleetState, is_busy, read_fleet
-from paceline.views.gateway_calls import GatewayCalls, GatewayCounts, NoGatewayCalls
-from paceline.views.sessions import SessionView, session_view, stored_session_view
+from paceline.views.gateway_calls import GatewayCalls, GatewayCounts
 from paceline.views.status import EngineProcess
-from paceline.views.throughput import Throughput
+from paceline.views.units import SessionView, session_view, stored_session_view
 
 log = logging.getLogger("paceline.api")
 
@@ -61,7 +61,7 @@ class ApiContext:
         self._since = since
         self.throughput = Throughput(engine.store)
         self.background = BackgroundReaders(engine, environ)
-        self.calls: GatewayCalls = NoGatewayCalls()
+        self.calls = GatewayCalls()
         """The calls of the gateway beside this API."""
         self.transfers: set[str] = set()
         """The calls for which a worker sends or fetches commits now."""
@@ -78,7 +78,7 @@ class ApiContext:
     def apply_commands(self) -> None:
         """Carry out the stored commands now. If the store fails, the engine's next pass carries them out."""
         try:
-            self.engine.obey()
+            self.engine.apply_commands()
         except StoreError as error:
             log.warning("a command is delayed to the next pass: %s", error)
 
@@ -106,15 +106,28 @@ class ApiContext:
         """This process, and who leads if it stands by."""
         host = socket.gethostname() if self.store.is_shared else None
         leader = None if self.leads else str(present_leader(self.store) or "nobody")
-        return EngineProcess(pid=os.getpid(), since=self._since, leads=self.leads, host=host, leader=leader)
+        return EngineProcess(
+            pid=os.getpid(), since=self._since, leads=self.leads, host=host, leader=leader, trouble=self.trouble
+        )
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be stored now."""
+        return store_trouble(self.settings.home)
 
     @property
     def leaderless(self) -> str | None:
         """The store, by a name for people, if nobody leads it now."""
         if self.leads:
             return None
-        left = self.store.lease_left(now=self.now)
-        return "this database" if left is None or left <= 0 else None
+        lease = self.store.leader(now=self.now)
+        return "this database" if lease is None or lease.seconds <= 0 else None
+
+    @property
+    def balances(self) -> Balances:
+        """What keys and accounts have spent. The leader knows it, others read it."""
+        known = self.calls.balances()
+        return Balances(self.store.spend(by_model=False)) if known is None else known
 
     @property
     def call_counts(self) -> GatewayCounts | None:

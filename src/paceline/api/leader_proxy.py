@@ -15,9 +15,11 @@ from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Hea
 from paceline.api.errors import error_json
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
-from paceline.engine.authorship import current_author
-from paceline.leadership import Leader
-from paceline.shared_leadership import this_machine
+from paceline.engine.command_log import current_author
+from paceline.leadership.election import Leader
+from paceline.leadership.fleet import this_machine
+from paceline.protocols import error_body
+from paceline.protocols.families import family_of
 
 PASSED_PATHS: Final = ("/v1/slots", "/gateway", "/v1/gateway")
 """Everything there uses capacity, which only the leader grants, or is about calls, which only the leader knows."""
@@ -100,12 +102,12 @@ class LeaderProxy:
         """Ask one leader after the other until one answers or the patience is over.
 
         A call of the gateway whose leader was killed is made again, as its client would do: its own call upstream has
-        ended with the leader.
+        ended with the leader. A leader that is there and breaks the call off twice is not asked a third time.
         """
         is_call = scope["path"].startswith("/gateway")
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + (CALL_PATIENCE_SECONDS if is_call else PATIENCE_SECONDS)
-        why = "no engine leads now"
+        why, broken_by = "no engine leads now", ""
         while loop.time() < give_up_at:
             leader = self._find_leader()
             if leader is not None:
@@ -115,8 +117,10 @@ class LeaderProxy:
                     why = str(error)
                 except httpx.TransportError as error:
                     why = f"{leader} does not answer at {leader.url} ({error or type(error).__name__})"
-                    if not _may_repeat(scope, body, error):
-                        break
+                    if not _never_arrived(error):
+                        if broken_by == leader.owner or not _may_repeat(scope, body):
+                            break
+                        broken_by = leader.owner
                 else:
                     async with contextlib.aclosing(answer):
                         if is_call or answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
@@ -145,6 +149,12 @@ class LeaderProxy:
         request = httpx.Request(scope["method"], url, headers=headers, content=body, extensions=time_limits)
         return await self._http.send(request, stream=True)
 
+    def address(self, leader: Leader) -> str | None:
+        """Return where the leader can be reached from this machine."""
+        with contextlib.suppress(_CannotReach):
+            return str(self._address(leader))
+        return None
+
     def _address(self, leader: Leader) -> httpx.URL:
         """Return where the leader can be reached from this machine. Raise `_CannotReach` with the reason."""
         if leader.url is None:
@@ -166,11 +176,14 @@ class _ClientGone(Exception):
     """The client has closed its connection before its request was complete."""
 
 
-def _may_repeat(scope: Scope, body: bytes, error: httpx.TransportError) -> bool:
-    """Return whether a request may go to the next leader: it never arrived, or carrying it out twice is harmless."""
-    never_arrived = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+def _never_arrived(error: httpx.TransportError) -> bool:
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+def _may_repeat(scope: Scope, body: bytes) -> bool:
+    """Return whether a request that may have arrived may go to the next leader: carrying it out twice is harmless."""
     takes_slot = scope["method"] == "POST" and scope["path"] == "/v1/slots"
-    return never_arrived or not takes_slot or b'"idempotency_key"' in body
+    return not takes_slot or b'"idempotency_key"' in body
 
 
 def is_read(method: str, path: str) -> bool:
@@ -214,7 +227,15 @@ async def _forward(answer: httpx.Response, send: Send) -> None:
 
 
 async def _refuse(scope: Scope, send: Send, status: int, detail: str) -> None:
-    body = error_json(scope["path"], status, detail)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"retry-after", b"2")]
+    """Answer in the shape of the provider if the request is a call of the gateway."""
+    path = scope["path"]
+    if path.startswith("/gateway"):
+        code = "stopping" if status == httpx.codes.SERVICE_UNAVAILABLE else "not_passed_on"
+        body = error_body(family_of("", path), status, code, detail)
+    else:
+        body = error_json(path, status, detail)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == httpx.codes.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"2"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

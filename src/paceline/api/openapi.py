@@ -4,15 +4,16 @@ Never here: what a route does.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from litestar import Litestar, Response, get
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
+from msgspec import UNSET
 
 from paceline.api.auth import OPEN_PATH
 from paceline.api.errors import ConcurrencyErrorBody, ErrorBody, is_concurrency
@@ -62,6 +63,8 @@ def build_document(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     refs = dict(zip(kinds, schemas, strict=True))
     document.setdefault("components", {}).setdefault("schemas", {}).update(components)
+    for kind in _structs_in(_answers(app)) - _structs_in(bodies.values()):
+        _describe_sent(document["components"]["schemas"].get(kind.__name__, {}), kind)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     for path, methods in document["paths"].items():
@@ -83,6 +86,40 @@ def _bodies(app: Litestar) -> dict[tuple[str, str], type]:
         if "body" in handler.opt
         for method in handler.http_methods
     }
+
+
+def _answers(app: Litestar) -> list[Any]:
+    handlers = [each for route in app.routes for each in getattr(route, "route_handlers", ())]
+    declared = [spec.data_container for each in handlers for spec in (each.responses or {}).values()]
+    return [*(each.parsed_fn_signature.return_type.annotation for each in handlers), *declared]
+
+
+def _structs_in(kinds: Iterable[Any]) -> set[type[msgspec.Struct]]:
+    """Return the structs among these types, and those in their fields."""
+    found: set[type[msgspec.Struct]] = set()
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found.add(kind)
+            waiting += get_type_hints(kind).values()
+        waiting += get_args(kind)
+    return found
+
+
+def _describe_sent(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Name the fields that every response has: a default says how a value is made, not that its field is left out."""
+    omits = kind.__struct_config__.omit_defaults
+    always = {
+        each.encode_name
+        for each in msgspec.structs.fields(kind)
+        if each.required or not (omits or each.default is UNSET)
+    }
+    schema["required"] = sorted(always)
+    for name, field in schema.get("properties", {}).items():
+        field.pop("default", None)
+        if omits and name not in always and "oneOf" in field:
+            field["oneOf"] = [each for each in field["oneOf"] if each != {"type": "null"}]
 
 
 def _possible_errors(path: str, method: str, operation: dict[str, Any], *, has_body: bool) -> set[int]:

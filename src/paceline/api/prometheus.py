@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from paceline.api.standby import StandbyEngine
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
-from paceline.engine.campaign_accounts import CampaignAccounts
+from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS
 from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
@@ -67,7 +67,6 @@ class EngineMetrics:
                 _count_limits(self._metrics, event.name, event.scope, *limits)
 
     def collect(self) -> list[Metric]:
-        """Return every metric, all of one moment."""
         return [*self._of_scopes(), *self._of_units(), *_counted(self._metrics)]
 
     def _of_scopes(self) -> Iterable[Metric]:

@@ -6,25 +6,23 @@ Times are Unix seconds, except under `/concurrency`, which uses milliseconds. Ne
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
-from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus
+from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus, ScopeFigures
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
-from paceline.store.interface import CampaignState, OnDenied, OnLongPark, Permissions
+from paceline.store import Added
+from paceline.store.interface import CampaignState
 from paceline.views.accounts import AccountView
 from paceline.views.campaigns import CampaignView
-from paceline.views.capacity import ScopeCapacity
+from paceline.views.capacity import ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow
 from paceline.views.needs import Need
-from paceline.views.quota import ScopeWindow
-from paceline.views.results import ResultRow
-from paceline.views.sessions import SessionView
 from paceline.views.status import Status
-from paceline.views.units import UnitView
+from paceline.views.units import ResultRow, SessionView, UnitView
 from paceline.views.why import Wait, Why
 
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]
@@ -94,28 +92,49 @@ class ScopeRestored(ResponseSchema, frozen=True, kw_only=True):
     limit: int | None
 
 
-class ConcurrencyRow(ResponseSchema, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One scope. `limit` is the effective one, null for unlimited; `inFlight` includes slots that cool down."""
+class ConcurrencyPace(PaceStatus, frozen=True, kw_only=True, omit_defaults=True, rename={"interval": "intervalMs"}):
+    """A learnt pace: runs, or starts, are about `intervalMs` apart."""
 
-    providerId: str  # noqa: N815
-    limit: int | None
-    inFlight: int  # noqa: N815
+    interval: int
+    since: int | None = None
+    until: int | None = None
+
+
+class ConcurrencyRate(RateStatus, frozen=True, kw_only=True, omit_defaults=True, rename={"seconds": "periodMs"}):
+    """A rate of a scope: `used` of `limit` requests or tokens in `periodMs`."""
+
+    seconds: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class ConcurrencyLearnt(LearntLimit, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What refusals taught about a limit. `nextTryAt` is absent while `nextLevel` is being tried."""
+
+    refused_level: int | None = None
+    refused_at: int | None = None
+    next_level: int | None = None
+    next_try_at: int | None = None
+
+
+class ConcurrencyRow(ScopeFigures, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
+    """One scope. `limit` is the effective one, absent for unlimited; `inFlight` includes slots that cool down."""
+
+    scope: str = msgspec.field(name="providerId")
+    in_flight: int
     queued: int
     paused: bool
-    cooldownMs: int  # noqa: N815
-    autoReduced: bool  # noqa: N815
-    configured: int | None
-    pausedUntil: int | UnsetType = UNSET  # noqa: N815
-    autoReducedFrom: int | UnsetType = UNSET  # noqa: N815
-    notice: str | UnsetType = UNSET
-    platform: int | UnsetType = UNSET
-    adaptive: int | UnsetType = UNSET
-    paused_since: float | UnsetType = UNSET
-    paused_reason: str | UnsetType = UNSET
-    paced_until: float | UnsetType = UNSET
-    pace: PaceStatus | UnsetType = UNSET
-    rates: tuple[RateStatus, ...] | UnsetType = UNSET
-    learnt: LearntLimit | UnsetType = UNSET
+    cooldown: int = msgspec.field(name="cooldownMs")
+    auto_reduced: bool
+    limit: int | None = None
+    auto_reduced_from: int | None = None
+    paused_since: int | None = None
+    paused_until: int | None = None
+    paused_reason: str | None = None
+    paced_until: int | None = None
+    pace: ConcurrencyPace | None = None
+    rates: tuple[ConcurrencyRate, ...] = ()
+    learnt: ConcurrencyLearnt | None = None
 
 
 class ScopeRate(ResponseSchema, frozen=True, kw_only=True):
@@ -134,7 +153,7 @@ class RateBody(RequestSchema, frozen=True, kw_only=True):
 
 
 class ConcurrencyStatus(ResponseSchema, frozen=True, kw_only=True):
-    """Every scope."""
+    """Every scope but the pools `sessions` and `runs`, which would count each slot again."""
 
     providers: list[ConcurrencyRow]
 
@@ -218,14 +237,10 @@ class Campaigns(ResponseSchema, frozen=True, kw_only=True):
     campaigns: list[CampaignView]
 
 
-class CampaignAdded(ResponseSchema, frozen=True, kw_only=True):
+class CampaignAdded(Added, frozen=True, kw_only=True):
     """The campaign after the import. `changed` units differ from the stored ones and were left, or `updated`."""
 
     campaign: CampaignView
-    added: int
-    unchanged: int
-    changed: tuple[str, ...]
-    updated: tuple[str, ...]
 
 
 class CampaignBody(RequestSchema, frozen=True, kw_only=True):
@@ -234,34 +249,6 @@ class CampaignBody(RequestSchema, frozen=True, kw_only=True):
     campaign: dict[str, Any]
     unit: list[dict[str, Any]] = []
     units: dict[str, Any] | None = None
-
-
-class CampaignChanges(RequestSchema, frozen=True, kw_only=True):
-    """Settings of a campaign that can be changed. A missing field stays as it is; null removes an optional value."""
-
-    priority: int | UnsetType = UNSET
-    max_sessions: LimitNumber | UnsetType | None = UNSET
-    strategy: Literal["rush", "spread"] | UnsetType = UNSET
-    deadline: str | float | UnsetType | None = UNSET
-    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-    timeout: str | float | UnsetType | None = UNSET
-    model: str | UnsetType | None = UNSET
-    accounts: list[str] | UnsetType = UNSET
-    permissions: Permissions | UnsetType | None = UNSET
-    on_denied: OnDenied | UnsetType = UNSET
-    args: list[str] | UnsetType = UNSET
-    env: dict[str, str] | UnsetType = UNSET
-    env_pass: list[str] | UnsetType = UNSET
-    env_strict: bool | UnsetType = UNSET
-    allow_metered: bool | UnsetType = UNSET
-    check: list[str] | UnsetType = UNSET
-    check_timeout: str | float | UnsetType = UNSET
-    check_rounds: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    check_prompt: str | UnsetType | None = UNSET
-    hosts: list[str] | UnsetType = UNSET
-    labels: list[str] | UnsetType = UNSET
-    patience: str | float | UnsetType = UNSET
-    on_long_park: OnLongPark | UnsetType = UNSET
 
 
 class CampaignStates(ResponseSchema, frozen=True, kw_only=True):
@@ -286,6 +273,8 @@ class Units(ResponseSchema, frozen=True, kw_only=True):
 
     units: list[UnitView]
     cursor: str | None
+    waits_for: dict[str, str]
+    """What each unit that is `todo` waits for, by its id, in the words of its `why`."""
 
 
 class WhyAnswer(Why, frozen=True, kw_only=True):
@@ -338,6 +327,14 @@ class SlotRelease(ResponseSchema, frozen=True, kw_only=True):
     ok: bool = True
     id: str
     released: bool
+
+
+class SessionRelease(ResponseSchema, frozen=True, kw_only=True):
+    """`released` is how many slots the session had: its own, and those of its runs."""
+
+    ok: bool = True
+    session: str
+    released: int
 
 
 class SignalBody(RequestSchema, frozen=True, kw_only=True):

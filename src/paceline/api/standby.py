@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, ScopeStatus
-from paceline.engine.external_slots.leases import Leases
+from paceline.engine.capacity.leases import Leases
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import LeadLost
@@ -51,7 +51,7 @@ class StandbyEngine:
         """Return a function that does nothing: events of other processes are found by polling."""
         return lambda: None
 
-    def obey(self) -> None:
+    def apply_commands(self) -> None:
         self._refuse()
 
     def close(self) -> None:

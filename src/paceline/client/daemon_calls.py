@@ -108,6 +108,10 @@ class DaemonConnection:
                     raise
         return await self._send(method, path, body, within)
 
+    async def call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Json:
+        """Return the members of a good answer, or raise the error that it reports."""
+        return decode_reply(await self.send(method, path, body), Json)
+
     async def _send(self, method: str, path: str, body: Mapping[str, object] | None, within: float) -> httpx.Response:
         if self._is_closed:
             raise CapacityError("the client is closed")
@@ -187,7 +191,6 @@ def signal_body(signal: Signal) -> dict[str, object]:
 
 
 def text_of_problem(response: httpx.Response) -> str:
-    """Return the daemon's description of an error."""
     try:
         problem = msgspec.json.decode(response.content, type=ProblemReply)
     except msgspec.DecodeError:

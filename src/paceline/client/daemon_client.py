@@ -7,7 +7,9 @@
 All programs that use one daemon share every limit with each other, with its units and with the gateway.
 """
 
+import asyncio
 import secrets
+from typing import Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -22,16 +24,30 @@ from paceline.client.daemon_calls import (
     scope_path,
     signal_body,
 )
-from paceline.client.slot import ClientSlot, ClientSlotContext
-from paceline.client.slot_wait import SlotWait
+from paceline.client.slot import ClientSlot, ClientSlotContext, SlotWait
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, ScopeStatus
 from paceline.core.signals import RateLimited, Signal
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.values.validation import check_callable, check_limit, check_name, check_seconds
-from paceline.errors import InvalidInput
-from paceline.limiter.slot import OnQueued
-from paceline.limiter.status import LimiterStatus, limiter_status
+from paceline.errors import CapacityError, InvalidInput, MaxRunsExceeded, MaxSessionsExceeded, TicketConflict
+from paceline.limiter import LimiterStatus
+from paceline.limiter.slot import OnQueued, QueueOptions
+
+
+class _Named(msgspec.Struct):
+    """A slot, its session, and the task that renews it."""
+
+    slot: ClientSlot
+    session: str
+    renewal: asyncio.Task[None]
+
+
+class SlotOptions(QueueOptions, total=False):
+    """What a caller that waits may say besides."""
+
+    timeout: float | None
+    on_queued: OnQueued
 
 
 class Client:
@@ -56,6 +72,7 @@ class Client:
         self._patience = check_seconds(patience, "patience")
         self._clock = SystemClock() if clock is None else clock
         self._daemon = DaemonConnection(url, token)
+        self._named: dict[str, _Named] = {}
 
     @property
     def url(self) -> str:
@@ -73,36 +90,18 @@ class Client:
 
     async def aclose(self) -> None:
         """Close the client. Pending waits raise CapacityError. Slots still in use last until their leases expire."""
+        for key in list(self._named):
+            self._forget(key)
         await self._daemon.aclose()
 
     # -- slots -------------------------------------------------------------------------------------
 
-    def slot(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        timeout: float | None = None,
-        on_queued: OnQueued = None,
-    ) -> ClientSlotContext:
+    def slot(self, scope: str, **options: Unpack[SlotOptions]) -> ClientSlotContext:
         """Return a context manager: it waits for a slot, renews it while the block runs, and always releases it."""
-        return ClientSlotContext(
-            lambda: self.acquire(
-                scope, session=session, priority=priority, since=since, timeout=timeout, on_queued=on_queued
-            )
-        )
+        return ClientSlotContext(lambda: self.acquire(scope, **options))
 
     async def acquire(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        timeout: float | None = None,
-        on_queued: OnQueued = None,
+        self, scope: str, *, timeout: float | None = None, on_queued: OnQueued = None, **options: Unpack[QueueOptions]
     ) -> ClientSlot:
         """Wait for a slot. The caller must renew it within `ttl` seconds, and release it."""
         if timeout is not None:
@@ -110,24 +109,69 @@ class Client:
         if on_queued is not None:
             check_callable(on_queued, "on_queued")
         began = self._clock.now()
-        body = self._request(scope, session, priority, since, began)
+        body = self._request(scope, began, **options)
         wait = SlotWait(
-            lambda seconds: self._take(body, session, began, seconds),
+            lambda seconds: self._take(body, options.get("session"), began, seconds),
             clock=self._clock,
             timeout=timeout,
             patience=self._patience,
         )
         return await wait.slot(on_queued)
 
-    async def try_acquire(
-        self, scope: str, *, session: str | None = None, priority: int = 0, since: float | None = None
-    ) -> ClientSlot | Deferred:
+    async def try_acquire(self, scope: str, **options: Unpack[QueueOptions]) -> ClientSlot | Deferred:
         """Return a slot, or the reason why there is none now."""
         began = self._clock.now()
-        return await self._take(self._request(scope, session, priority, since, began), session, began, 0.0)
+        return await self._take(self._request(scope, began, **options), options.get("session"), began, 0.0)
+
+    async def acquire_session(self, session: str) -> None:
+        """Take a slot for a whole session, or raise `MaxSessionsExceeded`. No-op for one that has it.
+
+        It is renewed until it is released. The daemon knows it by its name too, so a client that is back finds it.
+        """
+        check_name(session, "session")
+        await self._acquire_named(f"session:{session}", SESSIONS, session, MaxSessionsExceeded)
+
+    async def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
+        """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for one that has it."""
+        check_name(session, "session")
+        key = f"run:{check_name(run, 'run')}"
+        owner = self._named[key].session if key in self._named else session
+        if owner != session:
+            raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
+        await self._acquire_named(key, RUNS if scope is None else canonical_scope(scope), session, MaxRunsExceeded)
+
+    async def _acquire_named(self, key: str, scope: str, session: str, error: type[CapacityError]) -> None:
+        named = self._named.get(key)
+        if named is not None and not named.slot.lost:
+            return
+        self._forget(key)
+        body: dict[str, object] = {"scope": scope, "session": session, "ttl": self._ttl, "idempotency_key": key}
+        slot = await self._take(body, session, self._clock.now(), 0.0)
+        if isinstance(slot, Deferred):
+            raise error(slot.detail)
+        self._named[key] = _Named(slot, session, asyncio.create_task(slot.keep_renewed()))
+
+    async def release_run(self, run: str) -> None:
+        """Release a run's slot. Idempotent."""
+        key = f"run:{check_name(run, 'run')}"
+        if key in self._named:
+            await self._named[key].slot.release()
+            self._forget(key)
+
+    async def release_session(self, session: str) -> None:
+        """Release the slots of all runs of the session, and then its own. Idempotent."""
+        await self._daemon.call("DELETE", f"/v1/slots?session={quote(check_name(session, 'session'), safe='')}")
+        for key in [key for key, named in self._named.items() if named.session == session]:
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        """Stop to renew a slot. It lasts until its lease expires."""
+        named = self._named.pop(key, None)
+        if named is not None:
+            named.renewal.cancel()
 
     def _request(
-        self, scope: str, session: str | None, priority: int, since: float | None, began: float
+        self, scope: str, began: float, *, session: str | None = None, priority: int = 0, since: float | None = None
     ) -> dict[str, object]:
         """Build the body of a slot request. `since` keeps the rank of a wait that outlives a daemon's restart."""
         path_scopes(scope)
@@ -164,12 +208,9 @@ class Client:
         if check_limit(limit) is None:
             await self.remove_limit(scope)
         else:
-            decode_reply(
-                await self._daemon.send("PUT", f"/concurrency/limits/{scope_path(scope)}", {"limit": limit}), Json
-            )
+            await self._daemon.call("PUT", f"/concurrency/limits/{scope_path(scope)}", {"limit": limit})
 
     async def get_limit(self, scope: str) -> int | None:
-        """Return the configured limit."""
         response = await self._daemon.send("GET", f"/concurrency/limits/{scope_path(scope)}")
         return None if response.status_code == 404 else int(decode_reply(response, Json)["limit"])
 
@@ -181,18 +222,18 @@ class Client:
 
     async def restore_limit(self, scope: str) -> None:
         """Return to the configured limit: forget what was learnt."""
-        decode_reply(await self._daemon.send("POST", f"/concurrency/restore/{scope_path(scope)}"), Json)
+        await self._daemon.call("POST", f"/concurrency/restore/{scope_path(scope)}")
 
     async def limits(self) -> dict[str, int]:
         """Return every configured limit by scope or pattern. The global pool is in `status`."""
-        limits = decode_reply(await self._daemon.send("GET", "/concurrency/limits"), Json)["limits"]
+        limits = (await self._daemon.call("GET", "/concurrency/limits"))["limits"]
         return {each["providerId"]: each["limit"] for each in limits if each["providerId"] not in (SESSIONS, RUNS)}
 
     async def set_cooldown(self, scope: str, cooldown: float) -> None:
         """Set how long a released slot still counts in the scope, in seconds, rounded to milliseconds."""
         milliseconds = round(check_seconds(cooldown, "cooldown") * 1000)
         path = f"/concurrency/cooldown/{scope_path(scope)}"
-        decode_reply(await self._daemon.send("PUT", path, {"cooldownMs": milliseconds}), Json)
+        await self._daemon.call("PUT", path, {"cooldownMs": milliseconds})
 
     async def get_cooldown(self, scope: str) -> float | None:
         """Return the cooldown in seconds, None if the daemon does not know the scope."""
@@ -202,7 +243,7 @@ class Client:
     async def report(self, scope: str, signal: Signal) -> None:
         """Report a signal of `paceline.core.signals` about a scope."""
         body = signal_body(signal) | {"scope": canonical_scope(scope)}
-        decode_reply(await self._daemon.send("POST", "/v1/signals", body), Json)
+        await self._daemon.call("POST", "/v1/signals", body)
 
     async def report_rate_limit(self, scope: str, retry_after: float | None = None) -> None:
         await self.report(scope, RateLimited(retry_after=retry_after))
@@ -214,15 +255,13 @@ class Client:
         return next(iter(await self._scopes(canonical_scope(scope))), None)
 
     async def statuses(self) -> list[ScopeStatus]:
-        """Return the status of every known scope."""
         return await self._scopes()
 
     async def status(self) -> LimiterStatus:
-        """Return the status of the global pool."""
         sessions, runs = await self._scopes(SESSIONS, RUNS)
-        return limiter_status(sessions, runs)
+        return LimiterStatus.of(sessions, runs)
 
     async def _scopes(self, *names: str) -> list[ScopeStatus]:
         query = "&".join(f"scope={quote(name, safe='')}" for name in names)
-        response = decode_reply(await self._daemon.send("GET", f"/v1/scopes?{query}"), Json)
-        return msgspec.convert(response["scopes"], list[ScopeStatus])
+        found = await self._daemon.call("GET", f"/v1/scopes?{query}")
+        return msgspec.convert(found["scopes"], list[ScopeStatus])

@@ -18,7 +18,7 @@ from paceline.core.decisions import commands, queries, slot_requests
 from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
-from paceline.core.decisions.time_effects import move_to
+from paceline.core.decisions.time_effects import move_to, wake_all
 from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.landing_hold import LandingHold
 from paceline.core.signals import Signal
@@ -136,6 +136,10 @@ class Governor:
         """Carry out what is due. Its effects wait to be collected."""
         move_to(self.ledger, now)
 
+    def wake_all(self, *, now: float) -> None:
+        """Check every waiter again: the last resort of a driver whose waiters have no next wake-up."""
+        wake_all(self.ledger, now)
+
     def collect(self) -> list[Effect]:
         """Return what `advance` would, without time passing."""
         effects, self.ledger.effects = self.ledger.effects, []
@@ -185,16 +189,19 @@ class Governor:
         """Count waiting tickets by the scope and the reason that bind the first of their lane."""
         return queries.count_waiting(self.ledger, now)
 
-    def status(self, scope: str, *, now: float) -> ScopeStatus | None:
-        """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
+    def status(self, scope: str, *, now: float | None) -> ScopeStatus | None:
+        """Return the status of the scope, or None if nothing was ever set, requested or learnt there.
+
+        With `now=None` it is read as of the last call, and nothing changes: another thread may do that.
+        """
         return queries.find_status(self.ledger, scope, now)
 
     def demand(self, scope: str) -> tuple[int, int | None]:
         """Return how many places are taken or waited for, and the effective limit: the status, for every call."""
         return queries.count_demand(self.ledger, scope)
 
-    def statuses(self, *, now: float) -> list[ScopeStatus]:
-        """Return the status of every scope."""
+    def statuses(self, *, now: float | None) -> list[ScopeStatus]:
+        """Return the status of every scope; with `now=None` as `status` does."""
         return queries.list_statuses(self.ledger, now)
 
     def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
@@ -266,6 +273,10 @@ class Governor:
     def lift_hold(self, scope: str, *, now: float) -> None:
         """Lift a hold, whether it was set by hand or by a signal."""
         commands.lift_scope_hold(self.ledger, scope, now)
+
+    def ask_login_again(self, scope: str, *, now: float) -> bool:
+        """Let one session try a held login now: it may have been renewed. Returns whether one will."""
+        return commands.ask_login_again(self.ledger, scope, now)
 
     # -- restart -----------------------------------------------------------------------------
 

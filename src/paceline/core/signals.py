@@ -82,9 +82,10 @@ class BillingStop(Signal, frozen=True, kw_only=True):
 
 
 class AuthFailed(Signal, frozen=True, kw_only=True):
-    """The login or key is not accepted: a person is needed."""
+    """The login or key is not accepted: a person is needed. `is_missing`: the CLI itself found no login to try."""
 
     detail: str | None = None
+    is_missing: bool = False
 
 
 class Usage(Signal, frozen=True, kw_only=True):

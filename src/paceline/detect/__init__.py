@@ -1,34 +1,37 @@
 """Detection: from what was seen to signals. Pure: no clock, no I/O, no asyncio.
 
 `detect` returns what an observation means, `explain` also names the rules that fired. `StreamReader` reads the
-output of an agent as it arrives.
+output of an agent as it arrives. They know all agent CLIs, each of which has a folder in `paceline.agents`; so they
+are imported on use. Here is what reads limits:
+
+- `observation`: what was seen, what it may mean, and its reading
+- `observation_reader`: events first, then the text with its headers and fields
+- `decision`: which limit it is, when it ends, and whom it reaches
+- `own_lines`: the lines that are the CLI's own
+- `rules`: the form of a rule, and which one wins; `shared_rules` and `services` have rules
+- `grammar/`: limits as statements, for the sentences that no rule has
+- `prefilter`: the words without which no rule can match
+- `provider`: the form in which a provider is described
+- `fields`, `json_objects`, `times`, `text`: parsers
 """
 
-from paceline.core.signals import Signal
+from typing import TYPE_CHECKING
+
 from paceline.detect.observation import Observation, Reading
-from paceline.detect.observation_reader import explain
-from paceline.detect.providers import KNOWN
-from paceline.detect.stream import StreamReader
+from paceline.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from paceline.agents.known import detect, explain
+    from paceline.agents.stream.reader import StreamReader, compile_patterns
 
 __all__ = ["Observation", "Reading", "StreamReader", "compile_patterns", "detect", "explain"]
 
-_NOTICE = b"Error: 429 rate limit reached, retry after 5 s\n"
-_LINES = 256
-"""Fewer lines are read without the tests for a flood."""
-
-
-def detect(observation: Observation) -> list[Signal]:
-    """Return what an observation means, as a possibly empty list of signals. Never raises, whatever it is given."""
-    return explain(observation).signals
-
-
-def compile_patterns() -> None:
-    """Compile every pattern now, which takes a third of a second.
-
-    Each is otherwise compiled when it is first needed. In a daemon the first errors of a session would then delay
-    every answer for a tenth of a second.
-    """
-    KNOWN.compile_rules()
-    reader = StreamReader("claude-code")
-    reader.feed(_NOTICE * _LINES, channel="stderr", seen_at=0.0)
-    reader.close(exit_code=1, seen_at=0.0)
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "StreamReader": "paceline.agents.stream.reader",
+        "compile_patterns": "paceline.agents.stream.reader",
+        "detect": "paceline.agents.known",
+        "explain": "paceline.agents.known",
+    },
+)

@@ -1,7 +1,7 @@
 """The decision about one observation: which limit it is, when it ends and whom it reaches.
 
 Here: the order of trust (headers that decide, sentences, error names, the status) and the making of signals. Never
-here: a provider's words, which are in its rules, and the ways of writing a time (`parsing/reset_times.py`).
+here: a provider's words, which are in its rules, and the ways of writing a time (`times.py`).
 """
 
 import re
@@ -20,18 +20,15 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
-from paceline.detect.error_text import reason_line
+from paceline.detect.fields import field_reset
 from paceline.detect.grammar.statements import HOUR, Statement
-from paceline.detect.kinds import Kind, kind_of_status
-from paceline.detect.observation import Reading
-from paceline.detect.parsing.body_fields import field_reset
-from paceline.detect.parsing.json_objects import Pairs
-from paceline.detect.parsing.reset_times import PLAUSIBLE, Reset, discount_implausible, find_resets, in_range
-from paceline.detect.parsing.text import join_lines
-from paceline.detect.provider import HeaderReading
-from paceline.detect.provider_set import ProviderSet
-from paceline.detect.rules import STAGE_OF, Match, Meaning, Stage, sentence_around
-from paceline.detect.speaker import all_lines, own_lines, without_meters
+from paceline.detect.json_objects import Pairs
+from paceline.detect.observation import Kind, Reading, kind_of_status
+from paceline.detect.own_lines import all_lines, own_lines, without_meters
+from paceline.detect.provider import HeaderReading, ProviderSet
+from paceline.detect.rules import NO_LOGIN, STAGE_OF, Match, Meaning, Stage, sentence_around
+from paceline.detect.text import join_lines, reason_line
+from paceline.detect.times import PLAUSIBLE, Reset, discount_implausible, find_resets, in_range
 
 LONGEST_BACKOFF = 300.0
 """Seconds. No client waits longer on its own account, so a longer wait can only be the provider's."""
@@ -100,6 +97,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     advice: str | None = None
     """What a person can do about it, where the words do not say it."""
+    is_missing: bool = False
+    """Whether the CLI itself found no login."""
 
 
 def decide(evidence: Evidence) -> Reading:
@@ -128,6 +127,7 @@ def decide(evidence: Evidence) -> Reading:
         source="text" if match and headers.kind is None else "header",
         text=sentence,
         advice=match.rule.advice if match and match.rule.kind == kind else None,
+        is_missing=match is not None and match.rule.name == NO_LOGIN,
     )
     rules = (*filter(None, (evidence.rule,)), *fired, *((reset.rule,) if reset else ()))
     signals = make_signals(diagnosis, evidence.scene.seen_at)
@@ -309,7 +309,8 @@ def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
         case "billing":
             return [BillingStop(detail=detail, reach=reach or "account", confidence=0.9, source=source)]
         case "auth":
-            return [AuthFailed(detail=detail, reach="account", confidence=0.9, source=source)]
+            missing = diagnosis.is_missing
+            return [AuthFailed(detail=detail, is_missing=missing, reach="account", confidence=0.9, source=source)]
     return []
 
 

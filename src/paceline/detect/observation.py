@@ -1,4 +1,9 @@
-"""An observation and its reading. Values only; nothing here decides anything."""
+"""What was seen, what it may mean, and the reading of it. Values and their tables only.
+
+Never here: a decision, sentences, or anything that only one provider means.
+"""
+
+from typing import Literal
 
 import msgspec
 
@@ -30,3 +35,36 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Reading()
+
+
+Kind = Literal["quota", "rate", "overloaded", "platform", "billing", "auth", "unreachable", "none"]
+
+KIND_OF_STATUS: dict[int, Kind] = {
+    401: "auth",
+    402: "billing",
+    423: "platform",
+    429: "rate",
+    503: "overloaded",
+    529: "overloaded",
+}
+"""What a bare HTTP status means for the account. 403 is missing on purpose: providers also send it for spent plans,
+regions and content, so a single answer proves nothing. `stream/outcome.py` adds it for runs that ended so."""
+
+KIND_OF_ERROR_NAME: dict[str, Kind] = {
+    "rate_limit": "rate",
+    "overloaded": "overloaded",
+    "server_error": "overloaded",
+    "billing_error": "billing",
+    "authentication_failed": "auth",
+}
+"""The names for errors that several agent CLIs put into their retry and error events."""
+
+
+def kind_of_status(status: float | None) -> Kind | None:
+    """Return what an HTTP status means by itself, or None."""
+    return KIND_OF_STATUS.get(int(status or 0))
+
+
+def kind_of_failure(status: float | None) -> Kind | None:
+    """Return what the status of a failed model call means: as `kind_of_status`, and every 5xx is an overload."""
+    return kind_of_status(status) or ("overloaded" if status and status >= 500 else None)

@@ -1,26 +1,153 @@
 """From an observation to its signals: structured events first, then the text with its headers and fields.
 
-Here: what an observation is (an event, a body, a screen, a healthy answer) and what is known of it. Never here: which
-limit that means (`decision.py`), and a provider's words, which are in `providers/`.
+Here: what an observation is (an event, a body, a screen, a healthy answer), whether an event is an error, prose or
+bookkeeping, and the order in which headers are trusted: a provider's own decision, then a wait, then an empty bucket.
+Never here: which limit that means (`decision.py`), and the words, events and headers of one provider.
 """
 
 import re
+from collections.abc import Iterable
+
+import msgspec
 
 from paceline.core.signals import Budget, QuotaClosed, Reach, Signal, Unreachable
 from paceline.detect.decision import Diagnosis, Evidence, Scene, decide, make_signals
-from paceline.detect.event_reader import is_cut_prose, is_event, read_error_event
-from paceline.detect.header_reader import find_headers, named_reasons, read_headers
+from paceline.detect.fields import Bucket, Headers, field_status, normalize_headers, read_buckets, retry_after
+from paceline.detect.json_objects import Event, find_documents, scan_pairs
 from paceline.detect.observation import NOTHING, Observation, Reading
-from paceline.detect.parsing.body_fields import field_status
-from paceline.detect.parsing.headers import Headers, normalize_headers
-from paceline.detect.parsing.json_objects import Event, find_documents, scan_pairs
-from paceline.detect.parsing.reset_times import in_range
-from paceline.detect.parsing.text import decode_text, join_lines, make_readable, shorten
-from paceline.detect.provider import EventReading
-from paceline.detect.provider_set import ProviderSet
-from paceline.detect.providers import KNOWN
-from paceline.detect.shown_output import without_shown_output
-from paceline.detect.speaker import own_lines
+from paceline.detect.own_lines import own_lines, without_shown_output
+from paceline.detect.provider import EventReading, HeaderReading, ProviderSet, error_reading
+from paceline.detect.text import decode_text, join_lines, make_readable, shorten
+from paceline.detect.times import Reset, in_range
+
+# Types of events that hold words of the model, a tool or the user, or mere bookkeeping.
+_PROSE_TYPES = re.compile(
+    r"assistant|user|message|text|reasoning|thinking|tool\w*|item\.\w+|stream_event|content\w*|function\w*|response_item"
+    r"|(?:assistant|user|tool|session|turn|thread|model|step|system|hook|agent|permission)[._/][\w.]*|step\w*|turn|init|system|summary|delta|file|patch",
+    re.I,
+)
+# Types that say of themselves that a call of the model failed, in any CLI. A failed tool does not count.
+_FAILED_TYPES = re.compile(
+    r"(?:turn|session|response|run|request|api|llm|model|agent|chat|completion|stream)[._/-]?(?:error|failed|failure)",
+    re.I,
+)
+_PROSE_HEAD = re.compile(
+    r'\s{0,40}\{\s{0,8}"type"\s?:\s?"(?P<type>[\w.\-]{1,40})"|\s{0,40}"(?P<key>new_string|old_string|content|text|result|command|aggregated_output|stdout|input|description|thinking)"\s?:'
+)
+
+
+def is_cut_prose(text: str, providers: ProviderSet) -> bool:
+    """Return whether a piece of an event, too broken to be parsed, begins as words of the model, a tool or the user."""
+    head = _PROSE_HEAD.match(text[:400])
+    if head is None:
+        return False
+    if head["key"]:
+        return True
+    return not _is_error(head["type"], providers) and bool(_PROSE_TYPES.fullmatch(head["type"]))
+
+
+def is_event(document: Event, providers: ProviderSet) -> bool:
+    """Return whether a JSON object is an event of an agent CLI, rather than the body of an answer."""
+    kind = document.get("type")
+    if not isinstance(kind, str):
+        return False
+    return providers.has_reader(kind) or _is_error(kind, providers) or bool(_PROSE_TYPES.fullmatch(kind))
+
+
+def read_error_event(event: Event, providers: ProviderSet) -> EventReading | None:
+    """Return what an event states about capacity; None for everything that is not the CLI's own error."""
+    kind = event.get("type")
+    if not isinstance(kind, str):
+        return error_reading(event) if "error" in event else None
+    if providers.has_reader(kind):
+        return providers.read_event(kind, event)
+    if _is_error(kind, providers):
+        return error_reading(event)
+    if _PROSE_TYPES.fullmatch(kind):
+        return None
+    return error_reading(event) if event.get("error") else None
+
+
+def _is_error(kind: str, providers: ProviderSet) -> bool:
+    return kind in providers.error_events or bool(_FAILED_TYPES.fullmatch(kind))
+
+
+_REASON_NAME = re.compile(r"limit|reason|error|credit|billing|quota")
+_REASON = re.compile(r"[A-Za-z]{2,40}(?:[_-][A-Za-z]{2,40}){1,8}")
+NO_HEADERS = HeaderReading()
+
+
+def find_headers(pairs: Iterable[tuple[str, str]], providers: ProviderSet) -> Headers:
+    """Return the headers in a body: proxies and CLIs put whole responses into their errors."""
+    return normalize_headers({key: value for key, value in pairs if providers.header_name.fullmatch(key)})
+
+
+def read_headers(headers: Headers, providers: ProviderSet, *, status: int | None, seen_at: float) -> HeaderReading:
+    """Return the meaning of the headers of an answer with this status."""
+    if not headers:
+        return NO_HEADERS
+    buckets = read_buckets(headers, providers.buckets, seen_at)
+    budgets = (
+        *_bucket_budgets(buckets),
+        *(budget for rules in providers.headers if rules.budgets for budget in rules.budgets(headers, seen_at)),
+    )
+    is_refused = status is None or status >= 400
+    if not is_refused:
+        return HeaderReading(budgets=budgets)
+    for rules in providers.headers:
+        if rules.decide and (decided := rules.decide(headers, status, seen_at)) is not None:
+            return msgspec.structs.replace(decided, budgets=budgets)
+    if (reset := retry_after(headers, seen_at) or _empty_bucket(buckets)) is not None:
+        return HeaderReading(reset=reset, budgets=budgets, rules=(reset.rule,))
+    return HeaderReading(budgets=budgets)
+
+
+def named_reasons(headers: Headers) -> str:
+    """Return the headers that name a reason, as lines of text. Whether usage beyond the plan is on refuses nothing."""
+    return "\n".join(
+        f"{name}: {value}"
+        for name, value in headers.items()
+        if _REASON_NAME.search(name) and "overage" not in name and _REASON.fullmatch(value)
+    )
+
+
+def _empty_bucket(buckets: dict[str, Bucket]) -> Reset | None:
+    spent = [reset for left, reset, _ in buckets.values() if left == 0 and reset is not None]
+    if spent:
+        return Reset(at=max(spent), confidence=0.9, source="header", rule="header.exhausted-bucket")
+    silent = [reset for left, reset, _ in buckets.values() if left is None and reset is not None]
+    if silent and len(silent) == len(buckets):
+        return Reset(at=max(silent), confidence=0.6, source="header", rule="header.bucket-reset")
+    return None
+
+
+def _bucket_budgets(buckets: dict[str, Bucket]) -> list[Budget]:
+    """Return the budget of requests and tokens. Of several buckets of one sort the emptiest counts."""
+    told = [(name, bucket) for name, bucket in buckets.items() if bucket.left is not None]
+    requests = _emptiest([bucket for name, bucket in told if "token" not in name])
+    tokens = _emptiest([bucket for name, bucket in told if "token" in name])
+    if not told:
+        return []
+    return [
+        Budget(
+            requests_remaining=_whole(requests.left),
+            requests_reset_at=requests.reset,
+            requests_limit=_whole(requests.limit),
+            tokens_remaining=_whole(tokens.left),
+            tokens_reset_at=tokens.reset,
+            tokens_limit=_whole(tokens.limit),
+            source="header",
+        )
+    ]
+
+
+def _emptiest(buckets: list[Bucket]) -> Bucket:
+    return min(buckets, key=lambda bucket: bucket.left or 0.0, default=Bucket())
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
 
 TOOL_OUTPUT = "tool-output"
 """The provider of texts that are never a signal, whatever they contain."""
@@ -42,7 +169,7 @@ _OWN_ON_SCREEN = re.compile(
 _HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
 
 
-def explain(observation: Observation, *, providers: ProviderSet = KNOWN) -> Reading:
+def explain(observation: Observation, providers: ProviderSet) -> Reading:
     """Return the signals of an observation and the names of the rules that fired. Never raises."""
     try:
         return _explain(observation, providers)
@@ -50,7 +177,7 @@ def explain(observation: Observation, *, providers: ProviderSet = KNOWN) -> Read
         return NOTHING
 
 
-def read_event(provider: str, event: Event, *, seen_at: float, tz: str, providers: ProviderSet = KNOWN) -> list[Signal]:
+def read_event(provider: str, event: Event, *, seen_at: float, tz: str, providers: ProviderSet) -> list[Signal]:
     """Return the signals in one structured event of an agent CLI. Prose and tool results in it are no signal."""
     try:
         return _read_event(Scene(provider=provider, seen_at=seen_at, tz=tz, providers=providers), event).signals
@@ -59,13 +186,13 @@ def read_event(provider: str, event: Event, *, seen_at: float, tz: str, provider
 
 
 def read_line(
-    provider: str, line: str, *, channel: str, seen_at: float, tz: str, providers: ProviderSet = KNOWN
+    provider: str, line: str, *, channel: str, seen_at: float, tz: str, providers: ProviderSet
 ) -> list[Signal]:
     """Return the signals in one line of the CLI's own text (stderr, plain stdout, screen)."""
     if not providers.has_hint(line) and not _HIDDEN.search(line):
         return []
     observation = Observation(provider=provider, channel=channel, text=line, seen_at=seen_at, tz=tz)
-    return explain(observation, providers=providers).signals
+    return explain(observation, providers).signals
 
 
 def _explain(seen: Observation, providers: ProviderSet) -> Reading:

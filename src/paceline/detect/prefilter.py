@@ -1,11 +1,12 @@
 """The words without which a pattern cannot match, derived from the pattern itself.
 
-Here: a reader of the few regex forms that rules are written in. It makes the cheap tests before all rules safe: a
+Here: a reader of the few regex forms that rules are written in, and the cheap test before all rules. It is safe: a
 text without these words matches no rule, and no list has to be kept by hand.
 """
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 _TOKEN = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?:|\?-?[a-z]+:)?)|(?P<close>\))|(?P<bar>\|)
@@ -80,10 +81,10 @@ def shortest(words: Words) -> tuple[str, ...]:
 
 
 def word_finder(words: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that finds the rest of every line with one of the words, from within the word.
+    """Return a pattern that finds every line with one of the words. Each match runs to the end of its line.
 
     It looks for one rare letter of each word, and only there for the rest of the word: in most texts that is several
-    times faster than to look for each word, or for their first letters.
+    times faster than to look for each word, or for their first letters. A match begins at that letter.
     """
     by_anchor: dict[str, list[tuple[str, str]]] = {}
     every = sorted(set(words))
@@ -176,3 +177,23 @@ def _lazy(pattern: str, position: int) -> int:
 def _specificity(words: Words) -> int:
     """Return the length of the shortest word in bytes: one Chinese character is as specific as several letters."""
     return min((len(word.encode()) for word in words), default=0)
+
+
+class HintWords:
+    """The words of which one is in every text that means something, derived from all patterns when first needed."""
+
+    def __init__(self, branches: Iterable[Branch]) -> None:
+        self._branches = tuple(branches)
+
+    def has_hint(self, text: str) -> bool:
+        """Return whether any pattern can match the text: each needs at least one of its words."""
+        return bool(self._finder.search(text.casefold()))
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The words, in lower case."""
+        return telling_words(self._branches)
+
+    @cached_property
+    def _finder(self) -> re.Pattern[str]:
+        return word_finder(self.words)

@@ -1,25 +1,24 @@
 """What a provider is to detection: one value that holds everything the provider and its tools print about limits.
 
-Here: the types that each module of `providers/` fills in. Never here: the words of any provider, or the reading of
-texts; `provider_set` combines the values and the readers use the combination.
+Here: the types that the module of each provider fills in, and all providers as one value that the readers use. Never
+here: the name or the words of any provider, or the reading of texts.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
 from paceline.core.signals import Budget, Cause, Reach
-from paceline.detect.answer_text import AnswerEvents
-from paceline.detect.kinds import Kind
-from paceline.detect.parsing.headers import Headers
-from paceline.detect.parsing.json_objects import Event, Pairs, flatten
-from paceline.detect.parsing.reset_times import Reset, to_number
-from paceline.detect.rules import Rule
-from paceline.detect.run_facts import Facts, Transcript, Trouble
-from paceline.detect.transcripts.entry import EntryReader, no_entries
-from paceline.detect.turn_record import TurnEvents
+from paceline.detect.fields import Headers
+from paceline.detect.grammar.statements import GRAMMAR, Grammar
+from paceline.detect.json_objects import Event, Pairs, flatten
+from paceline.detect.observation import Kind
+from paceline.detect.prefilter import HintWords
+from paceline.detect.rules import Rule, RuleTable, any_of, pattern
+from paceline.detect.times import Reset, to_number
 
 _STATUS_KEYS = ("statuscode", "status_code", "status", "http_status")
 
@@ -93,61 +92,7 @@ class HeaderRules(msgspec.Struct, frozen=True, kw_only=True):
     """The decision of a refused answer, from (headers, status, seen_at), or None."""
 
 
-# --- text --------------------------------------------------------------------------------------
-
-
-class NoticeReader(Protocol):
-    """Turns the lines of a text channel into notices of the CLI, each as one text."""
-
-    reads_json: bool
-    """Whether JSON in the channel is the CLI's own."""
-    reads_end_only: bool
-    """Whether only the last lines of the channel can be a notice."""
-    frame: re.Pattern[str]
-    """Matches lines that change something although the reader is idle, whatever words and numbers they have."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no notice is open, so that plain lines change nothing."""
-
-    def leaves_out(self, line: bytes) -> bool:
-        """Return whether this line certainly continues an open dump, so that it need not be added."""
-
-    def pass_over(self) -> None:
-        """Take note that plain lines were printed, which were not added."""
-
-    def add(self, line: str) -> list[str]:
-        """Return the notices that this line completed."""
-
-    def flush(self, exit_code: int | None) -> list[str]:
-        """Return the notices that only the end of the stream completes."""
-
-    def transcript(self) -> Transcript:
-        """Return what the channel has stated about the run."""
-
-
-class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider's CLIs word their own notices. All fields are patterns, and they apply to every CLI."""
-
-    retry: str = ""
-    """Found in the announcement of a retry."""
-    resume: str = ""
-    """The hint how to resume a conversation; its one group is the session id."""
-    first_line: str = ""
-    """The first line of a notice that spans several."""
-    last_line: str = ""
-    """The last line of such a notice."""
-    denied: str = ""
-    """Found in the report of a denied tool call; a group of any name is the tool."""
-    untrusted: str = ""
-    """Found in the warning that the folder's permissions are ignored because nobody has trusted it."""
-
-    def all_patterns(self) -> tuple[str, ...]:
-        """Return the patterns that are searched in notices and lines."""
-        return self.retry, self.resume, self.first_line, self.last_line, self.denied, self.untrusted
-
-    stopped_answer: str = ""
-    """All that is printed as an answer when the CLI is interrupted."""
+# --- zones -------------------------------------------------------------------------------------
 
 
 class ZoneRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,85 +104,90 @@ class ZoneRule(msgspec.Struct, frozen=True, kw_only=True):
     unless: re.Pattern[str]
 
 
-# --- the output of an agent CLI ----------------------------------------------------------------
-
-
-def _is_never_a_document(_: Event) -> bool:
-    return False
-
-
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read the event stream of one CLI."""
-
-    quiet: frozenset[str]
-    """Event types that hold only prose, tools or bookkeeping: never decoded further."""
-    progress: frozenset[str]
-    """Quiet types which show that the model answers: a limit met before is over."""
-    news: frozenset[str]
-    """The other event types that matter."""
-    marks: frozenset[str]
-    """Members of which each event with news has one, and JSON that an agent was asked to write has none."""
-    read: Callable[[Event], Facts]
-    entries: EntryReader = no_entries
-    """Reads what an event shows of the agent's work, for the transcript."""
-    denial_marks: tuple[bytes, ...] = ()
-    """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
-    answers: AnswerEvents | None = None
-    """Which quiet events hold what the model says. None: the event that ends a turn has its answer."""
-    turns: TurnEvents | None = None
-    """Which events show that the tools of a turn are done. None: the stream does not show it."""
-    is_document: Callable[[Event], bool] = _is_never_a_document
-    """Whether an object without a type is the CLI's own answer as one document."""
-    ends_with_result: bool = True
-    """Whether a healthy stream always closes with an event of its own, so that its absence means a stop."""
-    fails_aloud: bool = False
-    """Whether it always prints an error when it fails, so that an exit code alone means a stop."""
-    streams_text: bool = False
-    """Whether plain text is printed as it comes and closed with a line feed, so that its absence means a stop."""
-
-    def is_own_event(self, event: Event) -> bool:
-        """Return whether an object outside a running stream is the CLI's own event, and not an agent's JSON."""
-        kind = event.get("type")
-        if kind is None:
-            return self.is_document(event)
-        is_event = isinstance(kind, str) and (kind in self.news or kind in self.quiet)
-        return is_event and not self.marks.isdisjoint(event)
-
-
-class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent CLI, under the name that observations and agent profiles use for it."""
-
-    name: str
-    dialect: Dialect
-    stderr: Callable[[], NoticeReader] | None = None
-    """Makes the reader of its stderr for one run. None: its stderr has notices like that of most CLIs."""
-    stdout_notices: Callable[[], NoticeReader] | None = None
-    """Makes the reader of notices in plain stdout, for a CLI that has nothing else."""
-    silent_wait: Trouble | None = None
-    """What a run was waiting for that printed nothing until its time limit."""
-    silent_wait_when_cancelled: Trouble | None = None
-    """The same, if it reported with `cancelled_line` that it was cancelled."""
-    cancelled_line: str | None = None
-    names_minutes: bool = False
-    """Whether it cuts resets down to whole minutes, so that the window opens within the minute that it names."""
-    is_unanswered: Callable[[str], bool] | None = None
-    """Whether a line reports that nobody answered, for a command that may lose any connection. None: rules decide."""
-    exit_status: Callable[[int], int | None] | None = None
-    """Returns the HTTP status that an exit code stands for, where the CLI exits with one."""
-
-
 # --- everything --------------------------------------------------------------------------------
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one provider, its API and its agent CLIs print about limits."""
+    """Everything that one provider, its API and its agent CLI print about limits."""
 
     name: str
     rules: tuple[Rule, ...] = ()
     events: EventRules = EventRules()
     headers: HeaderRules = HeaderRules()
-    notices: NoticeRules = NoticeRules()
     zones: tuple[ZoneRule, ...] = ()
-    clis: tuple[AgentCli, ...] = ()
     model_limit: str = ""
     """Pattern of words which show that a limit is that of one model."""
+
+
+class ProviderSet:
+    """Providers in their order: it decides between rules of one stage, and between readers of one event type."""
+
+    def __init__(self, providers: Iterable[Provider], *, grammar: Grammar = GRAMMAR) -> None:
+        self.providers = tuple(providers)
+        self.rules = tuple(
+            sorted((rule for provider in self.providers for rule in provider.rules), key=lambda rule: rule.stage)
+        )
+        self.rule_table = RuleTable(self.rules)
+        self.grammar = grammar
+        self.hints = HintWords(
+            (
+                *(branch for rule in self.rules for branch in rule.branches),
+                *grammar.branches,
+                *((words,) for provider in self.providers if (words := provider.headers.words)),
+            )
+        )
+        self.headers = tuple(provider.headers for provider in self.providers)
+        self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
+        self._event_readers: dict[str, list[EventReader]] = defaultdict(list)
+        for provider in self.providers:
+            for kind, reader in provider.events.readers.items():
+                self._event_readers[kind].append(reader)
+
+    # --- texts ---------------------------------------------------------------------------------
+
+    def has_hint(self, text: str) -> bool:
+        """Return whether any rule can match the text: each rule needs at least one of its words."""
+        return self.hints.has_hint(text)
+
+    def compile_rules(self) -> None:
+        """Compile the patterns of all rules, which is otherwise done when each is first needed."""
+        for rule in self.rules:
+            for source in filter(None, (rule.strict, rule.loose, rule.unless)):
+                pattern(source)
+
+    @cached_property
+    def model_limit(self) -> re.Pattern[str]:
+        """Words which show that a limit is that of one model."""
+        return any_of((provider.model_limit for provider in self.providers), re.I)
+
+    def zone_of(self, provider: str, text: str, *, default: str) -> str:
+        """Return the zone of times without a zone in a text of this provider."""
+        for rule in (rule for known in self.providers for rule in known.zones):
+            if (provider in rule.providers or rule.pattern.search(text)) and not rule.unless.search(text):
+                return rule.zone
+        return default
+
+    # --- headers -------------------------------------------------------------------------------
+
+    @cached_property
+    def header_name(self) -> re.Pattern[str]:
+        """Names of headers that are also read from the text of an error."""
+        return any_of((headers.names for headers in self.headers), re.I)
+
+    @cached_property
+    def buckets(self) -> tuple[re.Pattern[str], ...]:
+        """Patterns of the headers that state how much is left."""
+        return tuple(re.compile(headers.buckets) for headers in self.headers if headers.buckets)
+
+    # --- events --------------------------------------------------------------------------------
+
+    def has_reader(self, kind: str) -> bool:
+        """Return whether a provider reads events of this type by their fields."""
+        return kind in self._event_readers
+
+    def read_event(self, kind: str, event: Event) -> EventReading | None:
+        """Return the first reading of an event among the providers that read its type."""
+        for reader in self._event_readers[kind]:
+            if (reading := reader(event)) is not None:
+                return reading
+        return None

@@ -16,9 +16,11 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from paceline.core.signals import Cause, Reach
-from paceline.detect.kinds import Kind
+from paceline.detect.observation import Kind
 from paceline.detect.prefilter import Branch, needed_branches, needed_words
 
+NO_LOGIN = "auth.missing"
+"""The rule for what a CLI prints when nobody has logged in, without asking its provider."""
 MAX_PLACES = 40
 """Matches of a core whose surroundings are read. The bound keeps the time linear."""
 BEFORE, AFTER = 400, 80
@@ -96,6 +98,11 @@ class Rule(Meaning, frozen=True, kw_only=True):
 def pattern(source: str) -> re.Pattern[str]:
     """Compile a pattern of a rule when it is first needed: all of them together take as long as the CLI's start."""
     return re.compile(source, re.I | re.M)
+
+
+def any_of(sources: Iterable[str], flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern that matches what any of the sources matches; without sources it matches nothing."""
+    return re.compile("|".join(f"(?:{source})" for source in sources if source) or r"(?!)", flags)
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,12 @@
-"""The engine: from a plan file to finished units."""
+"""The engine: it runs campaigns over a store and executors, and leads a home.
+
+- `engine`: one loop, one heartbeat, the lead; `cycle`: the steps of a pass, in their order
+- `commands`, `key_commands`: what people order, checked and stored; `command_log`: how the leader reads it
+- `journal`: events, the Governor and the reasons to wait, as they are stored
+- `settings`: its part of the configuration; `store_outage`: while the store does not answer
+- `dispatch/`: which unit starts next, and on which login and host
+- `session/`: a session from its launch to its end
+- `work/`: a unit's work around its session: workspace, checks, delivery, outcome, and what is kept of it
+- `capacity/`: the Governor's state, leases of other programs, and the rules of campaigns and accounts
+- `offline_state`: the same view of a home in which no engine runs
+"""

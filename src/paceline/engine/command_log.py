@@ -1,14 +1,68 @@
-"""The log of commands to an engine: each is an event in the store, which the leader reads once, in order."""
+"""The log of commands to an engine: each is an event in the store, which the leader reads once, in order.
 
-from collections.abc import Mapping, Sequence
+Every command carries as `by` who gives it. A command at a terminal and an HTTP request each name that once, before
+anything else happens, so that no command needs to pass it on. What an engine does by itself has no author.
+"""
+
+import contextlib
+import getpass
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 
 from paceline.core import Governor
 from paceline.core.values.rates import Rate
-from paceline.engine.authorship import signature
-from paceline.errors import PacelineError, StoreDamaged
+from paceline.errors import StoreDamaged
 from paceline.events import Event
 from paceline.store import Store, StoredEvent
 from paceline.store.rules import COMMAND_EVENTS
+
+_requester: ContextVar[str | None] = ContextVar("requester", default=None)
+_person: str | None = None
+"""Who started this process as a command. A variable of the process, because its threads act for the same person."""
+
+
+def current_author() -> str | None:
+    """Return who makes the change that is being stored: `alice@box1 (cli)`, `alice@box1 (token)` or `... (page)`."""
+    return _requester.get() or _person
+
+
+def signature() -> dict[str, object]:
+    """Return the field of an event that says who made the change; nothing for what an engine does by itself."""
+    author = current_author()
+    return {} if author is None else {"by": author}
+
+
+@contextlib.contextmanager
+def requested_by(author: str) -> Iterator[None]:
+    """Name the author of everything that is stored in the block by this task."""
+    before = _requester.set(author)
+    try:
+        yield
+    finally:
+        _requester.reset(before)
+
+
+@contextlib.contextmanager
+def commanded_by(author: str) -> Iterator[None]:
+    """Name the author of everything that this process stores in the block, unless a request names another."""
+    global _person
+    before, _person = _person, author
+    try:
+        yield
+    finally:
+        _person = before
+
+
+def person() -> str:
+    """Return the user of this process and its machine: `alice@box1`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no entry in the user database, as in a container
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
 
 PREFIX = "control."
 SLOT_COMMANDS = "slot_"
@@ -43,21 +97,11 @@ def is_change(event: Event) -> bool:
 
 def prune_history(store: Store, *, before: float, limit: int) -> int:
     """Delete at most `limit` events from before that time. Returns how many. Commands that nobody has read yet stay."""
-    return store.prune_events(before=before, through=_position(store), limit=limit)
+    return store.trim_events(before=before, through=_position(store), limit=limit)
 
 
-def carry_out(governor: Governor, commands: Sequence[StoredEvent], now: float) -> list[str]:
-    """Apply commands to the Governor. Returns a message for each that could not be carried out."""
-    problems = []
-    for command in commands:
-        try:
-            _carry_out(governor, command.event, now)
-        except PacelineError as error:
-            problems.append(f"{command.event.name}: {error}")
-    return problems
-
-
-def _carry_out(governor: Governor, event: Event, now: float) -> None:
+def carry_out(governor: Governor, event: Event, now: float) -> None:
+    """Apply a command to the Governor, if it is one of its own."""
     scope = event.scope or ""
     match event.name.removeprefix(PREFIX), event.fields:
         case "limit", {"limit": int() | None as limit}:

@@ -1,42 +1,83 @@
 """The commands of an operator: validated here, stored as events that the engine carries out, answered with values.
 
 CLI and API both call these functions, so they refuse the same input with the same message. A command is stored in one
-transaction. It takes effect when a leading engine reads it: `Engine.obey` at once, else its next pass.
+transaction. It takes effect when a leading engine reads it: `Engine.apply_commands` at once, else its next pass.
 Never here: printing, or HTTP.
 """
 
+import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from paceline.config_files.documents import did_you_mean, nearest
+from paceline.agents.account import split_login
 from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import KEY, RUNS, SESSIONS, ScopePattern, is_provider_scope
 from paceline.core.values.settings import Cooldown, check_cooldown
 from paceline.core.values.validation import check_limit
 from paceline.engine import command_log
-from paceline.engine.authorship import signature
-from paceline.engine.campaign_lookup import find_campaign
-from paceline.engine.stop_reasons import units_like
+from paceline.engine.command_log import signature
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.hosts.known_hosts import known_hosts, save_hosts
-from paceline.plans.import_plan import import_in_steps
-from paceline.plans.plan_file import Plan, campaign_with_changes
-from paceline.settings import Settings
+from paceline.hosts.values import known_hosts, save_hosts
+from paceline.settings import HostSettings, Settings
+from paceline.settings.documents import did_you_mean, nearest
+from paceline.settings.plan_file import Plan, campaign_with_changes, import_in_steps
 from paceline.store import Added, Campaign, ClientKey, Store, Unit
 from paceline.store.interface import CampaignState
-from paceline.store.rules import ACCEPTED
+from paceline.store.rules import ACCEPTED, STOPPED_STATES
+
+MOST_LISTED = 20
+"""Names in the error message: enough to recognise the right one, few enough to read."""
+
+
+def find_campaign(store: Store, name: str) -> Campaign:
+    """Return the campaign of this name. Raises `UnknownName` with a suggestion, or the list of campaigns."""
+    campaigns = {campaign.name: campaign for campaign in store.campaigns()}
+    if name in campaigns:
+        return campaigns[name]
+    hint = did_you_mean(name, campaigns) or _listed(list(campaigns))
+    raise UnknownName(f"there is no campaign {name!r:.80}{hint}")
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "; there are none yet: paceline run PLAN adds one"
+    return f"; there are: {', '.join(names[:MOST_LISTED])}"
+
+
+PAGE_UNITS: Final = 1000
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+def reason_family(reason: str | None) -> str:
+    """Return the reason without its numbers: units that stopped at different lines stopped for the same reason."""
+    return _NUMBERS.sub("#", reason or "")
+
+
+def units_like(store: Store, unit: Unit) -> list[str]:
+    """Return the ids of the units of its campaign that stopped in the same state and for the same reason.
+
+    A unit that has not stopped is like no other.
+    """
+    if unit.state not in STOPPED_STATES:
+        return []
+    family, found, cursor = reason_family(unit.reason), [], None
+    while True:
+        page = store.units(campaign=unit.campaign, state=unit.state, limit=PAGE_UNITS, cursor=cursor)
+        found += [each.id for each in page.units if reason_family(each.reason) == family]
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
 
 CAMPAIGN = "campaign:"
 HOST = "host:"
 Action = Literal["add", "pause", "resume", "cancel", "retry", "change", "delete", "accept", "limit"]
 """What a person or a program does to a campaign or a unit."""
 
-STOP_SECONDS = 15.0
-"""How long a cancelled session may take to end: ten seconds between TERM and KILL, and the engine's pass. A unit that
-is retried starts after that, so that it never runs twice at once."""
 MISSPELT_LIKENESS = 0.85
 """How similar a scope that nothing mentions must be to a known one to be taken for a typing error: a letter or two."""
 PAUSED_UNIT = "paused by a person; `paceline resume` continues it"
@@ -107,9 +148,8 @@ def retry_campaign(store: Store, name: str, *, now: float) -> int:
     """
     campaign = find_campaign(store, name)
     with store.together():
-        count = store.retry_units(campaign.name)
+        count = store.retry_units(campaign.name, also_cancelled=campaign.state == "cancelled")
         if campaign.state == "cancelled":
-            count += store.revive_units(campaign.name, resume_at=now + STOP_SECONDS)
             store.set_campaign(msgspec.structs.replace(campaign, state="active"))
         _record(store, "retry", campaign.name, now)
     return count
@@ -238,7 +278,7 @@ def pause_unit(store: Store, unit: Unit, *, at_turn: bool = False, now: float) -
         hint = ways if unit.state == "running" else ""
         raise IllegalStep(f"{unit.id} is {unit.state}: only a unit that waits can be paused{hint}")
     with store.together():
-        store.hold_units([unit.id], PAUSED_UNIT, now=now)
+        store.move_units([unit.id], "held", PAUSED_UNIT, now=now)
         _record(store, "pause", unit.id, now)
     return True
 
@@ -272,8 +312,7 @@ def _try_again(store: Store, unit: Unit, action: Action, *, fresh: bool, now: fl
     with store.together():
         if fresh:
             store.forget_conversation(unit.id)
-        store.retry_units(unit.campaign, [unit.id])
-        store.revive_units(unit.campaign, [unit.id], resume_at=now + STOP_SECONDS)
+        store.retry_units(unit.campaign, [unit.id], also_cancelled=True)
         campaign = find_campaign(store, unit.campaign)
         if campaign.state == "cancelled":
             store.set_campaign(msgspec.structs.replace(campaign, state="active"))
@@ -290,7 +329,7 @@ def accept_unit(store: Store, unit: Unit, *, now: float) -> bool:
     fields: dict[str, object] = {"reason": ACCEPTED, "resume_at": None}
     fields |= {"exit_code": unit.exit_code, "attempts": unit.counters.failures, **signature()}
     with store.together():
-        store.accept_units(unit.campaign, [unit.id], now=now)
+        store.move_units([unit.id], "done", ACCEPTED, now=now)
         store.append_events([Event("unit.done", now, None, unit.id, fields)])
         _record(store, "accept", unit.id, now)
     return True
@@ -454,3 +493,38 @@ def _is_known(pattern: ScopePattern, known: set[str]) -> bool:
     """Return whether it is a pattern, a known scope, or a model of one."""
     is_model_known = pattern.text.count("/") == 2 and pattern.text.rpartition("/")[0] in known
     return not pattern.is_exact or pattern.text in known or is_model_known
+
+
+def add_host(store: Store, host: HostSettings, *, update: bool = False) -> None:
+    """Store a host. Raise `InvalidInput` if there is one of that name, unless it is to be updated."""
+    with store.together():
+        hosts = known_hosts(store)
+        if host.name in hosts and not update:
+            raise InvalidInput(
+                f"there is a host {host.name} already: `paceline hosts add {host.name} --update ...` changes it, "
+                f"`paceline hosts remove {host.name}` removes it"
+            )
+        save_hosts(store, {**hosts, host.name: host})
+        command_log.send(store, "host", now=time.time(), action="add", target=host.name)
+
+
+def remove_host(store: Store, name: str, *, force: bool = False) -> HostSettings:
+    """Forget a host, and return what it was. Raise `InvalidInput` while units run there, unless it is forced."""
+    with store.together():
+        hosts = known_hosts(store)
+        if name not in hosts:
+            hint = did_you_mean(name, hosts) or "; `paceline hosts` lists them"
+            raise UnknownName(f"there is no host {name!r:.80}{hint}")
+        running = [
+            unit.id for unit in store.running_units(also_cancelled=True) if split_login(unit.account or "")[1] == name
+        ]
+        if running and not force:
+            more = f" and {len(running) - 3} more" if len(running) > 3 else ""
+            raise InvalidInput(
+                f"{len(running)} units run on {name} ({', '.join(running[:3])}{more}): wait for them or cancel them; "
+                "--force removes the host nevertheless, and they run again elsewhere after its lease"
+            )
+        host = hosts.pop(name)
+        save_hosts(store, hosts)
+        command_log.send(store, "host", now=time.time(), action="remove", target=name)
+    return host

@@ -4,42 +4,78 @@ Everything is stored before it is acted on: a claim before its launch, a closed 
 outcome before its slot is released. A pass that failed is followed by a recovery in the next one.
 """
 
+import asyncio
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+
+import msgspec
 
 from paceline.agents.account import login_on
-from paceline.core import Governor, Granted
+from paceline.core import Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
-from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine import command_log
-from paceline.engine.attempt_outcome import OutcomeRecorder
-from paceline.engine.deadline_pacer import DeadlinePacer
-from paceline.engine.dispatcher import Dispatcher, startable_campaigns
-from paceline.engine.end_requests import EndRequests
-from paceline.engine.event_retention import EventRetention
-from paceline.engine.external_slots.leases import Leases
-from paceline.engine.external_slots.registry import EXTERNAL_SLOTS, ExternalSlots
-from paceline.engine.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
-from paceline.engine.journal import EngineJournal
-from paceline.engine.landings import Landings
-from paceline.engine.launcher import Launcher
-from paceline.engine.local_machine import LocalMachine
-from paceline.engine.output_retention import OutputRetention
-from paceline.engine.recovery import Recovery
-from paceline.engine.relocation import Relocation
-from paceline.engine.session import LiveSession
-from paceline.engine.session_monitor import SessionMonitor
+from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, LoginWatch
+from paceline.engine.capacity.deadline_pacer import DeadlinePacer
+from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
+from paceline.engine.capacity.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
+from paceline.engine.capacity.leases import Leases
+from paceline.engine.dispatch.dispatcher import Dispatcher, startable_campaigns
+from paceline.engine.dispatch.placement import LocalMachine
+from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
+from paceline.engine.journal import EngineJournal, Listeners
+from paceline.engine.session.launcher import Launcher
+from paceline.engine.session.live_session import LiveSession
+from paceline.engine.session.recovery import CANCELLED, Recovery
+from paceline.engine.session.session_monitor import SessionMonitor
+from paceline.engine.session.window_landing import EndRequests, Landings
 from paceline.engine.settings import EngineSettings
-from paceline.engine.stage_commands import CHECK_TICKETS
-from paceline.engine.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
-from paceline.engine.unit_events import Listeners
-from paceline.engine.unit_stages import UnitStages
-from paceline.engine.wake_up import WakeUp
-from paceline.errors import LeadLost
+from paceline.engine.work.attempt_outcome import OutcomeRecorder
+from paceline.engine.work.retention import EventRetention, OutputRetention
+from paceline.engine.work.stage_commands import CHECK_TICKETS
+from paceline.engine.work.unit_stages import UnitStages
+from paceline.engine.work.work_verifier import WorkspaceRemovals
+from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
+from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, Store
+from paceline.store.rules import split_unit_id
+
+
+class WakeUp:
+    """A request for the next pass: it ends the rest that is under way, or keeps the next one from beginning."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._resting: asyncio.Task[object] | None = None
+
+    def set(self) -> None:
+        """Ask for a pass now."""
+        self._is_set = True
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def clear(self) -> None:
+        """Forget the request: a pass handles it."""
+        self._is_set = False
+
+    async def rest(self, wait: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Wait until `wait` is over or a pass is asked for. An error of `wait` ends the rest: the pass shows it."""
+        if self._is_set:
+            await asyncio.sleep(0)
+            return
+        resting = self._resting = asyncio.ensure_future(wait())
+        try:
+            await asyncio.wait({resting})
+        finally:
+            self._resting = None
+            if not resting.done():
+                resting.cancel()
+                await asyncio.gather(resting, return_exceptions=True)
+        if not resting.cancelled():
+            resting.exception()  # taken, so that it is not reported as lost
+
 
 log = logging.getLogger("paceline.engine")
 
@@ -57,26 +93,39 @@ class Cycle:
         listeners: Listeners,
         woken: WakeUp,
     ) -> None:
-        governor, hosts = driver.governor, launcher.hosts
-        self._store, self._driver, self._hosts = store, driver, hosts
-        self._host_limits = AddedHostLimits(settings.hosts)
+        governor, hosts, accounts = driver.governor, launcher.hosts, settings.campaign_accounts
+        self._store, self._driver, self._hosts, self._settings = store, driver, hosts, settings
+        self._lead, self._listeners, self._woken = launcher.lead, listeners, woken
         self.governor = governor
-        self._settings = settings
-        self._lead = launcher.lead
-        self._listeners = listeners
-        self._woken = woken
         self.live: dict[str, LiveSession] = {}
         self.campaigns: dict[str, Campaign] = {}
+        self._granted: list[str] = []
         self._commands = command_log.CommandReader(store)
-        accounts = settings.campaign_accounts
-        self.queues = _queues_of(launcher, governor)
+        self._host_limits = AddedHostLimits(settings.hosts)
+        self.queues = TicketQueues(
+            governor,
+            accounts,
+            launcher.lead.owner,
+            hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
+            machine=settings.machine,
+            local_host=settings.local_host,
+        )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(driver, hosts, self.journal, self.live)
         self._outcomes = OutcomeRecorder(
-            store, governor, hosts, settings, monitor=self._monitor, pacer=self._pacer, journal=self.journal
+            store,
+            governor,
+            hosts,
+            settings,
+            monitor=self._monitor,
+            pacer=self._pacer,
+            journal=self.journal,
+            exclusions=self.queues.exclusions,
         )
         self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
+        self._removals = WorkspaceRemovals(store, hosts)
+        self._cleanup = WorkspaceCleanup(store, hosts)
         self._dispatcher = Dispatcher(
             store,
             queues=self.queues,
@@ -86,24 +135,17 @@ class Cycle:
             live=self.live,
             stages=self._stages,
         )
-        self._relocation = Relocation(store, self.journal)
+        self._logins = LoginWatch(governor, accounts, hosts.local.environ)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
         self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
+        self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
+        self.external = self.leases.slots
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = self._passed_at = -math.inf
-        self._connect(driver)
-
-    def _connect(self, driver: GovernorDriver) -> None:
-        """Let slots, workers and the Governor wake the pass and store their events."""
-        emit = self.journal.emit
-        self._outcomes.exclusions = self.queues.exclusions
-        self.external = ExternalSlots(self._store, self.governor, emit, driver.metrics)
-        self.leases = Leases(self.external, driver, emit=emit, sessions=self.live.values)
-        self._hosts.emit, self._hosts.wake = emit, self._woken.set
         driver.subscribe(ATTEMPTS, self._on_granted)
         driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
         driver.subscribe_events(self._on_events)
@@ -112,10 +154,11 @@ class Cycle:
     def start(self, now: float) -> None:
         """Find the sessions and the external slots of the engine before."""
         self._load_campaigns(now)
-        self._store.shorten_backoffs(now=now)  # the clock may have been set back while no engine ran
+        self._store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
         self._rename_logins()
         self._recovery.recover(self.live, self.campaigns, now)
         self.external.recover(now)
+        self._logins.start(now)
 
     def _rename_logins(self) -> None:
         """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
@@ -125,70 +168,76 @@ class Cycle:
             for before, after in accounts.moved_ids(campaign).items():
                 for host in hosts:
                     self._store.rename_account(campaign.name, login_on(before, host), login_on(after, host))
+        self._hosts.move_lead(self.campaigns.values(), [NO_ACCOUNT, *(account.id for account in accounts)])
 
     def make_pass(self) -> Iterator[None]:
-        """Do one turn of the heartbeat. Yields wherever other work of the loop may go between."""
+        """Do one turn of the heartbeat. Yields wherever other work of the loop may go between.
+
+        A step whose subject does not exist costs nothing: a home without hosts, slots or sessions has none of theirs.
+        """
         now = self._driver.now()
         if now < self._passed_at - CLOCK_STEP_SECONDS:
-            self._store.shorten_backoffs(now=now)
+            self._store.hasten_units({}, set_back_to=now)
         self._passed_at = now
-        self._lead.keep(now)
+        if self._lead.is_shared:
+            self._lead.keep(now)
         if now - self._renewed_at >= self._settings.lease:
             self._renew_leases(now)  # it has run out: another engine may lead, so nothing is stored before
-        self.read_commands(now)
+        self.apply_commands(now)
         self._renew_leases(now)
         if self.must_recover:
             self._recovery.recover(self.live, self.campaigns, now)
             self.must_recover = False
-        self._hosts.step()
-        yield from self._monitor.read_all()
-        now = self._driver.now()
-        self._monitor.stop_ending(now)
-        self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
+        if self._hosts.has_workers:
+            self._hosts.step()
+            self._cleanup.step(now)
+        if self.live:
+            yield from self._monitor.read_all()
+            now = self._driver.now()
+            self._monitor.stop_ending(now)
+            self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
+        if self._outcomes.unarchived:
+            self._outcomes.archive(now)
         self._move_stages(now)
         if self._outcomes.breaker.has_paused:
             self._load_campaigns(now)
-        self._recovery.settle_elsewhere(now)
+        if self._recovery.has_cancelled:
+            self._recovery.settle_cancelled(self.live, self.campaigns, now)
         self._store.wake_units(now=now)
         self._landing.step(now)
+        if self._logins.held:
+            self._logins.step(now)
         self._fill_queues(now)
         self.journal.collect(now)
         self._woken.clear()  # whatever set it is handled by this pass
-        self._dispatcher.launch_granted(now, now + self._settings.lease)
-        if self._relocation.step(self.queues.patience.overdue, now):
+        if self._granted:
+            granted, self._granted = self._granted, []
+            self._granted += self._dispatcher.launch_granted(granted, now, now + self._settings.lease)
+        if self.queues.patience.overdue and self._dispatcher.give_up_conversations(self.queues.patience.overdue, now):
             self._woken.set()  # the next pass starts them elsewhere
-        self.leases.tidy(now)
+        if self.external.is_busy:
+            self.leases.tidy(now)
         self.journal.save(now)
         self._driver.advance(now)
         self._event_retention.step(now)  # last: each may take a few milliseconds, and nothing waits for them
         while self._output_retention.step(now):
             yield
 
-    def make_keeping_pass(self) -> Iterator[None]:
-        """Bring the sessions of this home to their ends, while an engine on another machine leads.
-
-        Nothing is started or granted. The Governor is this process's own, so what it learns is not stored.
-        """
-        now = self._driver.now()
-        self._load_campaigns(now)
-        self._recovery.recover(self.live, self.campaigns, now)
-        self._renew_units(now)
-        yield from self._monitor.read_all()
-        now = self._driver.now()
-        self._monitor.stop_ending(now)
-        self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
-        self._move_stages(now)
-        self._driver.advance(now)
-        self.journal.save_events()
-
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
-        over = list(self._stages.verifier.step(self.campaigns, now))
-        self._outcomes.store(over, now, self._stages.verifier.take_delivered())
-        stored = self._outcomes.take_stored()
-        self._landing.learn(stored)
-        self._stages.on_stored(stored, self.campaigns, now)
-        self._dispatcher.launch_prepared(self.campaigns, now)
+        if self._stages.verifier.has_work:
+            over = list(self._stages.verifier.step(self.campaigns, now))
+            self._outcomes.store(over, now, self._stages.verifier.take_delivered())
+        if self._removals.is_busy:
+            self._removals.report()
+        stored, self._outcomes.stored = self._outcomes.stored, []
+        for record in stored:
+            self._outcomes.history.learn(record)
+            campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
+            if campaign is not None and campaign.workspace is not None:
+                self._removals.begin(record, campaign)
+        if self._stages.preparations.has_work:
+            self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property
     def is_behind(self) -> bool:
@@ -204,7 +253,8 @@ class Cycle:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        if self.live or self._recovery.elsewhere or self._stages.is_busy(self.campaigns):
+        is_busy = self._stages.is_busy(self.campaigns) or self._removals.is_busy
+        if self.live or is_busy:
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
@@ -213,48 +263,75 @@ class Cycle:
         return not waiting or (self._store.next_resume_at() is None and self._are_held(waiting))
 
     def _are_held(self, names: set[str]) -> bool:
-        """Return whether every account of these campaigns is held."""
-        reasons: dict[str, set[str]] = {name: set() for name in names}
+        """Return whether every account of these campaigns is held, and none of them is asked again by itself."""
+        are_held: dict[str, list[bool]] = {name: [] for name in names}
         for queue, wait in self.queues.why(self._driver.now()).items():
             campaign, _ = split_queue_name(queue)
-            if campaign in reasons:
-                reasons[campaign].add(wait.reason)
-        return all(found == {"held"} for found in reasons.values())
+            if campaign in are_held:
+                are_held[campaign].append(wait.reason == "held" and wait.retry_at is None)
+        return all(found and all(found) for found in are_held.values())
 
-    def keep_lead(self) -> None:
-        """Extend the lead between two pieces of a pass, if it is time."""
-        self._lead.keep(self._driver.now())
+    # -- commands ------------------------------------------------------------------------------
 
-    def obey(self, now: float) -> None:
-        """Carry out the commands in the store between two passes."""
-        self.read_commands(now)
-        self._driver.advance(now)
+    def apply_commands(self, now: float) -> None:
+        """Carry out the commands in the store, and store what they changed before they count as read.
 
-    def read_commands(self, now: float) -> None:
-        """Carry out the commands in the store, and store what they changed before they count as read."""
+        Each touches only what it names: a unit, the campaigns, slots of programs, hosts, or the Governor. One that
+        cannot be read is logged and skipped: it must not stop the others.
+        """
         commands = self._commands.read()
+        for command in commands:
+            try:
+                self._carry_out(command.event, now)
+            except StoreError:
+                raise  # it is read again by the next pass
+            except (PacelineError, msgspec.ValidationError, KeyError) as error:
+                log.warning("a command could not be carried out: %s: %s", command.event.name, error)
         if commands:
-            for problem in command_log.carry_out(self.governor, commands, now):
-                log.warning("a command could not be carried out: %s", problem)
-            self.external.carry_out(commands, now)
-            self._end_requests.carry_out(commands, now)
-            self._load_campaigns(now)
-            self._renewed_at = -math.inf  # running units may have been cancelled
-            self.journal.has_learnt = True
-            self.journal.save(now)
+            self.journal.flush()
             self.external.table.save()  # commands are read once: a lost answer would leave its caller waiting forever
             self._listeners.notify()
         self._commands.done()
 
+    def _carry_out(self, event: Event, now: float) -> None:
+        name = event.name.removeprefix(command_log.PREFIX)
+        if name == "campaigns":
+            self._follow_change(str(event.fields.get("action", "")), str(event.fields.get("target", "")), now)
+        elif name.startswith(command_log.SLOT_COMMANDS):
+            self.external.carry_out(name, event, now)
+        elif name == command_log.END_AT_TURN:
+            self._end_requests.carry_out(event, now)
+        else:
+            command_log.carry_out(self.governor, event, now)
+            self.journal.has_learnt = True
+            if name == "host" or (event.scope or "").startswith("host:"):
+                self._hosts.read_settings()
+
+    def _follow_change(self, action: str, target: str, now: float) -> None:
+        """Take in what was done to a campaign, or to a unit. The rows of units are read with the next claim."""
+        if action in ("", "cancel"):
+            self._renewed_at = -math.inf
+            self._recovery.has_cancelled = True
+        is_unit = "/" in target
+        if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
+            self._load_campaigns(now)
+
     def _load_campaigns(self, now: float) -> None:
+        """Read the campaigns, and apply what has changed in them."""
         before = self.campaigns
         self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
-        for name, campaign in self.campaigns.items():
-            if before.get(name) != campaign:
-                self._outcomes.breaker.forget(name)
+        if not self._settings.starts_work:
+            self.campaigns = {
+                name: msgspec.structs.replace(each, state="paused") for name, each in self.campaigns.items()
+            }
+        changed = [campaign for name, campaign in self.campaigns.items() if before.get(name) != campaign]
+        for campaign in changed:
+            self._outcomes.breaker.forget(campaign.name)
         self._outcomes.breaker.has_paused = False
-        apply_campaign_limits(self.governor, self.campaigns.values(), now)
-        limit_checks(self.governor, self.campaigns.values(), self._settings.checks, now)
+        apply_campaign_limits(self.governor, changed, now)
+        limit_checks(self.governor, changed, self._settings.checks, now)
+
+    # -- leases, queues and grants -------------------------------------------------------------
 
     def _renew_leases(self, now: float) -> None:
         """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
@@ -270,19 +347,21 @@ class Cycle:
         fences = {unit.id: unit.fence for unit in units}
         for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
             if unit_id in self.live:
-                self.live[unit_id].ending = AttemptOutcome(ending="cancelled", reason="cancelled")
+                self.live[unit_id].ending = CANCELLED
             else:
                 self._stages.drop(unit_id, now)
         self._renewed_at = now
 
     def _fill_queues(self, now: float) -> None:
-        self._host_limits.apply(self.governor, self._hosts.states(), now)
+        if hosts := self._hosts.states():
+            self._host_limits.apply(self.governor, hosts, now)
         campaigns = startable_campaigns(self.campaigns, self.live.values())
         self._pacer.set_paces(campaigns, now)
-        self._dispatcher.fill_queues(campaigns, now)
+        self.queues.fill(campaigns, self._store.claimable(), now)
 
     def _on_granted(self, granted: Granted) -> None:
-        self._dispatcher.on_granted(granted)
+        """Keep the grant of a session for the next pass."""
+        self._granted.append(granted.ticket_id)
         self._driver.metrics.granted(granted.waited)
         self._woken.set()
 
@@ -292,16 +371,5 @@ class Cycle:
 
     def _on_events(self, events: Sequence[Event]) -> None:
         self.journal.on_events(events)
+        self._logins.note_holds(events)
         self._woken.set()
-
-
-def _queues_of(launcher: Launcher, governor: Governor) -> TicketQueues:
-    settings = launcher.settings
-    return TicketQueues(
-        governor,
-        settings.campaign_accounts,
-        launcher.lead.owner,
-        hosts=LocalMachine(settings, launcher.hosts.states).states,
-        machine=settings.machine,
-        local_host=settings.local_host,
-    )

@@ -1,26 +1,140 @@
 """The journal of an engine: events, the Governor's state, and why each queue waits, as they are stored.
 
-Here: what is stored beside the units, and in which order. Never here: when; each step of a pass knows that.
+Here: what is stored beside the units, and in which order; the events of attempts; which waits are news. Never here:
+when it is stored; each step of a pass knows that.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents.account import Account
+from paceline.agents.account import Account, split_login
 from paceline.core import Deferred
-from paceline.core.signals import Signal
-from paceline.engine.campaign_accounts import NO_ACCOUNT, CampaignAccounts
-from paceline.engine.command_log import CommandReader, event_of
-from paceline.engine.governor_state import save_governor
-from paceline.engine.local_machine import logins_on
-from paceline.engine.ticket_queues import TicketQueues
-from paceline.engine.unit_events import Listeners
+from paceline.core.unit_lifecycle import Transition
+from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.capacity.governor_state import save_governor
+from paceline.engine.command_log import CommandReader
+from paceline.engine.dispatch.placement import logins_on
+from paceline.engine.dispatch.ticket_queues import TicketQueues, split_queue_name
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
-from paceline.store import Store
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
+WAIT_REPEAT_SECONDS = 60.0
+"""Two reasons may alternate every second, as a place becomes free and is taken: each is one event a minute."""
+
+
+class WaitNews:
+    """The waits of queues that were not reported yet."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, str]] = {}
+        self._reported_at: dict[tuple[str, str, str], float] = {}
+        self._due_at = math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a reason that came back too soon may be reported now, if it still holds."""
+        return self._due_at < math.inf and not self._due_at - WAIT_REPEAT_SECONDS <= now < self._due_at
+
+    def take(self, waits: Mapping[str, Deferred], now: float) -> dict[str, Deferred]:
+        """Return the waits to report now, by queue."""
+        recent = {key: at for key, at in self._reported_at.items() if 0 <= now - at < WAIT_REPEAT_SECONDS}
+        changed = {
+            queue: why
+            for queue, why in waits.items()
+            if why.reason != "queue_order" and self._last.get(queue) != (why.reason, why.scope)
+        }
+        early = [at for queue, why in changed.items() if (at := recent.get((queue, why.reason, why.scope))) is not None]
+        self._due_at = min(early, default=math.inf) + WAIT_REPEAT_SECONDS
+        news = {queue: why for queue, why in changed.items() if (queue, why.reason, why.scope) not in recent}
+        self._reported_at = recent | {(queue, why.reason, why.scope): now for queue, why in news.items()}
+        self._last = {queue: gist for queue, gist in self._last.items() if queue in waits}
+        self._last |= {queue: (why.reason, why.scope) for queue, why in news.items()}
+        return news
+
+
+log = logging.getLogger("paceline.engine")
+
+OTHERS_FIRST = " (other units go first, until one has ended well)"
+
+
+class Listeners:
+    """Functions that are called whenever events were stored. One that fails is logged; the others are still called."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], object]] = []
+
+    def add(self, on_stored: Callable[[], object]) -> Callable[[], None]:
+        """Add a listener. Returns a function that removes it."""
+        self._listeners.append(on_stored)
+        return lambda: self._listeners.remove(on_stored)
+
+    def notify(self) -> None:
+        for on_stored in list(self._listeners):
+            try:
+                on_stored()
+            except Exception:
+                log.exception("a listener failed")
+
+
+def start_event(unit: Unit, scope: str, now: float) -> Event:
+    """Return the event of an attempt that begins, with the start time that is stored for its unit."""
+    name = "unit.resumed" if unit.counters.parks else "unit.started"
+    fields: dict[str, object] = {"attempt": unit.attempt_id, "session_id": unit.conversation_id}
+    if unit.result.carried.is_restarted:
+        fields["restarted"] = True
+    return Event(name, now, scope, unit.id, fields)
+
+
+def pause_event(campaign: Campaign, now: float) -> Event:
+    """Return the event of a campaign that pauses itself."""
+    return Event("campaign.paused", now, f"campaign:{campaign.name}", None, {"reason": campaign.pause_reason})
+
+
+def unit_event(record: OutcomeRecord, now: float, *, others_first: bool = False) -> Event:
+    """Return the event of an attempt that ended.
+
+    `others_first`: its unit waits until another one of its campaign has ended well, and until `resume_at` at most.
+    """
+    transition = record.transition
+    fields: dict[str, object] = {
+        "reason": transition.reason + (OTHERS_FIRST if others_first else ""),
+        "resume_at": transition.resume_at,
+        "exit_code": transition.exit_code,
+        "attempts": transition.counters.failures,
+    }
+    if record.denials:
+        fields["denials"] = record.denials
+    if record.warnings:
+        fields["warnings"] = list(record.warnings)
+    return Event(_event_name(transition), now, None, record.unit_id, fields)
+
+
+def _event_name(transition: Transition) -> str:
+    match transition.step:
+        case "succeed":
+            return "unit.done"
+        case "quarantine":
+            return "unit.quarantined"
+        case "fail_check":
+            return "unit.unverified"
+        case "hold":
+            return "unit.held"
+        case "cancel":
+            return "unit.cancelled"
+    if transition.ending == "failed":
+        return "unit.failed"
+    waits_for_a_window = transition.ending == "parked" and transition.resume_at is not None
+    return "unit.parked" if waits_for_a_window else "unit.requeued"
+
+
+incidents = logging.getLogger("paceline.engine.incidents")
+"""The log of what kept everybody waiting: a night is explained by it. It is no warning, so no screen shows it."""
+incidents.setLevel(logging.INFO)
+INCIDENTS = ("scope.paused", "window.closed", "account.held")
 WHY_STATE = "why"
 CAMPAIGN = "campaign:"
 PACING_STEP_SECONDS = 60.0
@@ -50,10 +164,9 @@ class EngineJournal:
         self._governor_events: list[Event] = []
         self._unsaved: list[Event] = []
         self._stored_gists: Mapping[str, Gist] = {}
+        self._wait_news = WaitNews()
         self.has_learnt = False
         """Whether the Governor has changed in a way that must survive a restart."""
-        self.is_leader = True
-        """Whether this process leads. What the Governor of another process has learnt is not stored."""
         self.canaries: set[str] = set()
         """Tickets that were granted as a canary and wait for their unit."""
 
@@ -65,12 +178,6 @@ class EngineJournal:
         """Store an event with the next save."""
         self._unsaved.append(event)
 
-    def note_signal(self, scope: str, signal: Signal, now: float) -> None:
-        """Store what a session reported: in the Governor, or as a command to the leader."""
-        self.has_learnt = True
-        if not self.is_leader:
-            self._unsaved.append(event_of("slot_report", now=now, scope=scope, signal=msgspec.to_builtins(signal)))
-
     def on_events(self, events: Sequence[Event]) -> None:
         """Keep events of the Governor until the pass collects them."""
         self._governor_events += events
@@ -78,13 +185,12 @@ class EngineJournal:
     def collect(self, now: float) -> None:
         """Let time pass, and take in what the Governor emitted."""
         self._driver.advance(now)
-        if not self.is_leader:
-            self._governor_events.clear()  # the leader emits what follows from the same signals
-            return
         events, self._governor_events = self._governor_events, []
         for event in events:
             if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
                 self.wake(event.scope or "")
+            if event.name in INCIDENTS:
+                incidents.info("%s: %s", event.scope, _incident_text(event))
             if event.name == "window.canary":
                 self.canaries.add(str(event.fields["ticket"]))
             self._unsaved.append(event)
@@ -95,9 +201,9 @@ class EngineJournal:
         hosts = self._queues.hosts(self._driver.now())
         if scope.startswith(CAMPAIGN):
             for login in logins_on(hosts, [NO_ACCOUNT]):
-                self._store.wake_account(login, campaign=scope.removeprefix(CAMPAIGN))
+                self._store.wake_units(account=login, campaign=scope.removeprefix(CAMPAIGN))
         for login in logins_on(hosts, accounts_within(scope, self._accounts)):
-            self._store.wake_account(login)
+            self._store.wake_units(account=login)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -111,7 +217,7 @@ class EngineJournal:
         try:
             with self._store.together():
                 yield
-                if self.has_learnt and self.is_leader:
+                if self.has_learnt:
                     save_governor(self._store, self._driver.governor)
                 if self._unsaved:
                     last_id = self._store.append_events(self._unsaved)
@@ -124,22 +230,34 @@ class EngineJournal:
             self._unsaved = []
             self._listeners.notify()
 
-    def save_events(self) -> None:
-        """Store the events of units."""
-        if self._unsaved:
+    def flush(self) -> None:
+        """Store the events and what was learnt, if there is any."""
+        if self._unsaved or self.has_learnt:
             with self.together():
                 pass
 
     def save(self, now: float) -> None:
         """Store what changed since the last save."""
-        if self.has_learnt or self._unsaved:
-            with self.together():
-                pass
         reasons = self._queues.why(now)
         gists = {queue: _gist_of(reason) for queue, reason in reasons.items()}
-        if gists != self._stored_gists:  # other processes read them from the store
-            self._store.save_state(WHY_STATE, msgspec.json.encode(reasons))
-            self._stored_gists = gists
+        has_changed = gists != self._stored_gists
+        if has_changed or self._wait_news.is_due(now):
+            self._unsaved += [wait_event(queue, why, now) for queue, why in self._wait_news.take(reasons, now).items()]
+        if not (has_changed or self.has_learnt or self._unsaved):
+            return
+        with self.together():
+            if has_changed:  # other processes read them from the store
+                self._store.save_state(WHY_STATE, msgspec.json.encode(reasons))
+        self._stored_gists = gists
+
+
+def wait_event(queue: str, why: Deferred, now: float) -> Event:
+    """Return the event of a queue of a campaign that waits: what its units wait for, and on which login."""
+    campaign, login = split_queue_name(queue)
+    account, host = split_login(login)
+    fields = {"ticket": why.ticket_id, "reason": why.reason, "detail": why.detail, "retry_at": why.retry_at}
+    place = {"campaign": campaign, "account": account or None, "host": host or None}
+    return Event("slot.deferred", now, why.scope, None, {**fields, **place})
 
 
 def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
@@ -147,6 +265,16 @@ def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
     return [
         account.id for account in accounts if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
     ]
+
+
+def _incident_text(event: Event) -> str:
+    fields = event.fields
+    if event.name == "account.held":
+        return f"held: {fields['detail']}"
+    what = "paused" if event.name == "scope.paused" else f"the {fields['window']} window is closed"
+    until = fields.get("until", fields.get("resets_at"))
+    wait = f" for {until - event.at:.0f} s" if isinstance(until, int | float) else ""
+    return f"{what}{wait} ({fields.get('cause') or fields.get('source')})"
 
 
 def _gist_of(reason: Deferred) -> Gist:

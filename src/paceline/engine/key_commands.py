@@ -13,17 +13,18 @@ from typing import Final, get_args
 
 import msgspec
 
-from paceline.config_files.checks import LARGEST_BUDGET
-from paceline.config_files.documents import did_you_mean
+from paceline.core.values.fields import fields_of
 from paceline.core.values.model_patterns import model_pattern
 from paceline.core.values.scopes import KEY
 from paceline.core.values.validation import check_limit, check_weight
-from paceline.engine.authorship import signature
+from paceline.engine.command_log import signature
 from paceline.errors import InvalidInput, InvalidLimit, UnknownName
 from paceline.events import Event
 from paceline.settings import Settings
-from paceline.store import ClientKey, HashedKey, KeyBudget, SpendRow, Store
-from paceline.store.client_keys import BudgetPeriod
+from paceline.settings.checks import LARGEST_BUDGET
+from paceline.settings.documents import did_you_mean
+from paceline.store import ClientKey, HashedKey, KeyBudget, Store
+from paceline.store.client_keys import BudgetPeriod, KeyRules
 
 KEY_PREFIX: Final = "pk-paceline-"
 RANDOM_BYTES: Final = 32
@@ -37,19 +38,10 @@ _BUDGET: Final = re.compile(r"\$\s*([0-9]{1,10}(?:\.[0-9]{1,2})?)(?:/(day|month)
 _MODEL: Final = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9._:@+~/*?-]{0,199}")
 
 
-class KeyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeyRequest(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A key as a person asks for it. Fields are named as in `paceline keys create`."""
 
-    name: str
-    pool: str | None = None
-    models: tuple[str, ...] = ()
-    rpm: int | None = None
-    tpm: int | None = None
-    parallel: int | None = None
-    priority_max: int = 0
-    weight: float = 1.0
     budget: str | None = None
-    all_paths: bool = False
 
 
 class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,19 +51,9 @@ class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def create_key(
-    store: Store, settings: Settings, request: KeyRequest, *, now: float, unsaved: Iterable[SpendRow] = ()
-) -> CreatedKey:
-    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken.
-
-    `unsaved` is what calls have cost that is not stored yet. What an earlier key of the name has spent on this day
-    does not count towards the budget of the new one.
-    """
+def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: float) -> CreatedKey:
+    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken."""
     record = checked_key(settings, request, now=now)
-    today = record.counted_from(now)
-    rows = (*store.spend(since=today, key=record.name), *unsaved)
-    spent_before = sum(row.dollars for row in rows if (row.key, row.day) == (record.name, today))
-    record = msgspec.structs.replace(record, spent_before=spent_before)
     text = KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     fields = {**key_fields(record), **signature()}
     with store.together():
@@ -109,18 +91,8 @@ def scope_of_key(name: str) -> str:
 
 def key_fields(record: ClientKey) -> dict[str, object]:
     """Return what a key allows, by the names that people see."""
-    return {
-        "name": record.name,
-        "pool": record.pool,
-        "models": list(record.models),
-        "rpm": record.rpm,
-        "tpm": record.tpm,
-        "parallel": record.parallel,
-        "priority_max": record.priority_max,
-        "weight": record.weight,
-        "budget": None if record.budget is None else record.budget.text,
-        "all_paths": record.all_paths,
-    }
+    budget = None if record.budget is None else record.budget.text
+    return {**fields_of(KeyRules, record), "models": list(record.models), "budget": budget}
 
 
 # -- checks --------------------------------------------------------------------------------------

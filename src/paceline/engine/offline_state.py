@@ -4,27 +4,27 @@ Here: the Governor with everything learnt and commanded, and a ticket for everyt
 and thrown away. Never here: storing or carrying out what is decided on it.
 """
 
+import contextlib
 from collections.abc import Iterable
 
 import msgspec
 
 from paceline.core import Governor, Ticket
 from paceline.engine import command_log
-from paceline.engine.external_slots.registry import is_there, ticket_of
-from paceline.engine.external_slots.slot_table import LOST_GRACE_SECONDS
-from paceline.engine.governor_state import apply_campaign_limits, load_governor
-from paceline.engine.hosts.stored_hosts import stored_host_states
-from paceline.engine.local_machine import LocalMachine
+from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, is_there, ticket_of
+from paceline.engine.capacity.governor_state import apply_campaign_limits, load_governor
+from paceline.engine.dispatch.placement import LocalMachine
+from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
-from paceline.engine.ticket_queues import TicketQueues, unit_ticket
-from paceline.hosts.host_state import HostState
+from paceline.errors import PacelineError
+from paceline.hosts.values import HostState, stored_host_states
 from paceline.store import Campaign, Store, StoredSlot, Unit
 
 
 class OfflineState:
-    """A Governor of this process's own, in which every running unit and every granted slot occupies its places.
+    """A Governor of this process's own, in which every session of a unit and every granted slot occupies its places.
 
-    `extra` campaigns count as if they were stored. `tickets` are those of the running units, by unit id.
+    `extra` campaigns count as if they were stored. A unit whose work is checked or delivered has no session any more.
     """
 
     def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
@@ -41,13 +41,13 @@ class OfflineState:
             local_host=settings.local_host,
         )
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
-        command_log.carry_out(self.governor, command_log.CommandReader(store).read(), now)
+        for command in command_log.CommandReader(store).read():
+            with contextlib.suppress(PacelineError):  # the engine will log it
+                command_log.carry_out(self.governor, command.event, now)
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
-        self.tickets = {
-            unit.id: self._ticket(unit) for unit in store.running_units() if unit.campaign in self.campaigns
-        }
-        for ticket in self.tickets.values():
-            self.governor.adopt(ticket, now=now)
+        for unit in store.running_units(also_cancelled=True):
+            if unit.campaign in self.campaigns and unit.phase in (None, "working"):
+                self.governor.adopt(self._ticket(unit), now=now)
         for slot in store.slots():
             if slot.granted_at is not None and is_there(slot) and not _has_expired(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)

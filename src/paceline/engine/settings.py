@@ -4,12 +4,13 @@ import os
 
 import msgspec
 
-from paceline.agents.account import Account, GatewayAddress
-from paceline.agents.default_login import shipped_logins
+from paceline.agents.account import Account, GatewayAddress, portable_account
+from paceline.agents.login import shipped_logins
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
-from paceline.engine.campaign_accounts import CampaignAccounts
+from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.executors import OutputLimits
+from paceline.hosts.messages import ProbedAccount, WorkerSettings
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.settings.prices import PriceList, price_list
@@ -29,6 +30,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The default login of each agent, for campaigns that name no account."""
     programs: dict[str, str] = {}
     """The programs of the agents that the settings describe, by agent. Hosts look for them."""
+    starts_work: bool = True
+    """False for an engine that only serves the slots of programs: to it, every campaign is paused."""
     heartbeat: float = 1.0
     lease: float = 60.0
     stall: float | None = None
@@ -54,6 +57,23 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def campaign_accounts(self) -> CampaignAccounts:
         return CampaignAccounts(self.accounts, self.logins)
+
+    def for_workers(self, user_home: str | None) -> WorkerSettings:
+        """Return what workers must know. Logins below the home folder of the user are below that of theirs."""
+        accounts = (
+            ProbedAccount(
+                account=account.id,
+                provider=account.provider,
+                env=portable_account(account, user_home).env,
+                key_env=account.key_env,
+                agents=tuple(agent for agent, login in self.logins.items() if login.provider == account.provider),
+                needs_login=not account.via_gateway,
+            )
+            for account in self.campaign_accounts
+        )
+        return WorkerSettings(
+            accounts=tuple(accounts), agents=tuple(self.logins), programs=self.programs, output=self.output
+        )
 
     @property
     def key_variables(self) -> frozenset[str]:

@@ -8,14 +8,16 @@ from pathlib import Path
 import msgspec
 
 from paceline.clock import Clock
-from paceline.errors import StoreBusy, StoreError, StoreUnreachable
+from paceline.errors import StoreError
 
 log = logging.getLogger("paceline.engine")
 
-OUTAGES = (StoreUnreachable, StoreBusy)
-"""The errors that pass by themselves."""
 NOTE_FILE = "outage.json"
 """The file in the home in which an engine notes an outage: commands cannot read it from the store."""
+NOTE_BYTES = 4096
+"""The size of that file. It is written in advance and then in place, because a full disk has no room for a new one."""
+LEAST_FREE_BYTES = 1 << 20
+"""A disk with less than this is full: each session reserves 136 kB for its end, and a transaction needs some pages."""
 
 
 class OutageNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +39,8 @@ class StoreOutage:
     def note_in(self, home: Path) -> None:
         """Note outages for commands from now on. A note of an engine that was killed is removed."""
         self._note = home / NOTE_FILE
-        self.forget_note()
+        with contextlib.suppress(OSError):
+            self._note.write_bytes(b" " * NOTE_BYTES)
 
     def begin(self, error: StoreError) -> None:
         """Record that the store failed. Later failures belong to the same outage."""
@@ -45,11 +48,7 @@ class StoreOutage:
             return
         self.since = self._clock.now()
         log.warning("the store cannot be used, so nothing starts; running sessions continue: %s", error)
-        if self._note is not None:
-            with contextlib.suppress(OSError):
-                self._note.write_bytes(
-                    msgspec.json.encode(OutageNote(since=self.since, reason=str(error), pid=os.getpid()))
-                )
+        self._write_note(msgspec.json.encode(OutageNote(since=self.since, reason=str(error), pid=os.getpid())))
 
     def end(self) -> None:
         """Record that the store works."""
@@ -57,7 +56,12 @@ class StoreOutage:
             return
         log.warning("the store can be used again, after %.0f s", self._clock.now() - self.since)
         self.since = None
-        self.forget_note()
+        self._write_note(b"")
+
+    def _write_note(self, content: bytes) -> None:
+        if self._note is not None:
+            with contextlib.suppress(OSError), open(self._note, "r+b") as file:
+                file.write(content.ljust(NOTE_BYTES))
 
     def forget_note(self) -> None:
         """Remove the file."""
@@ -73,3 +77,20 @@ def read_outage(home: Path) -> OutageNote | None:
     except (OSError, msgspec.MsgspecError):
         return None
     return note if os.path.exists(f"/proc/{note.pid}") else None
+
+
+def store_trouble(home: Path) -> str | None:
+    """Return why nothing can be stored now: what the engine of the home has met, or what its disk shows."""
+    note = read_outage(home)
+    if note is not None:
+        return note.reason
+    try:
+        disk = os.statvfs(home)
+    except OSError as error:
+        return f"{home} cannot be reached: {error.strerror}"
+    if disk.f_flag & os.ST_RDONLY:
+        return f"{home} is on a disk that can only be read; make it writable"
+    free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
+    if disk.f_blocks and free < LEAST_FREE_BYTES:
+        return f"the disk of {home} is full: {free >> 10} kB are left, too little for a session; free some space"
+    return None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from paceline.core.values.channels import Channel
-from paceline.executors.command_guard import become_guard, shell_code
+from paceline.executors.process_reaper import become_guard, shell_code
 
 OnOutput = Callable[[Channel, bytes], None]
 POLL_SECONDS = 0.2

@@ -70,6 +70,12 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether the process is a zombie: it has ended, and its parent has not reaped it."""
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] in (b"Z", b"X") and fields[17] in (b"0", b"1")  # else other threads still run
+
+
 def boot_id() -> str:
     return contents("/proc/sys/kernel/random/boot_id").decode().strip()
 

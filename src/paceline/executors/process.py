@@ -1,7 +1,7 @@
 """Sessions as processes, each under its own supervisor (supervisor.py) with its folder in the spool (spool.py).
 
-Here: starting supervisors, adopting them, and their state. Never here: anything that must continue while no engine
-runs.
+Here: starting supervisors, adopting them, their state, and the processes that a dead one left behind. Never here:
+anything that must continue while no engine runs.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import contextlib
 import errno
 import math
 import os
+import resource
 import select
 import shutil
 import signal
@@ -33,8 +34,7 @@ from paceline.executors.interface import (
     PruneResult,
     SessionState,
 )
-from paceline.executors.orphans import MARK_VARIABLE, kill_and_wait, kill_leftovers
-from paceline.executors.proc_table import boot_id, start_ticks
+from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks, stat_fields
 from paceline.executors.spool import (
     OutputReader,
     SessionStatus,
@@ -50,11 +50,62 @@ from paceline.executors.spool import (
     write_input,
 )
 from paceline.executors.spool_writer import Value, write_status
-from paceline.executors.supervisor_watch import SupervisorWatch
 
 UNKNOWN_END_SECONDS = 0.1
-"""The wait after a process ended whose end cannot be read yet: it stays on the epoll, which would wake at once."""
+"""The wait where the epoll is of no use: it wakes at once for an end that cannot be read yet, and never for a
+supervisor that cannot be watched."""
 _ARGUMENTS_TOO_LONG = "the command line and the environment are too long for the system; pass long input on stdin"
+FILES_PER_SESSION = 2
+"""The engine keeps one file open for a session, and a few more for a moment while it starts one."""
+OTHER_FILES = 512
+"""The database, the log, and connections of clients."""
+SLACK_SECONDS = 30.0
+"""How long a supervisor that is seen to be beyond time-out and grace may take: it ends leftovers (5 s), and the machine
+may be busy."""
+CHECK_SECONDS = 10.0
+"""How often the state of a supervisor is read: one small file per session, so not at every heartbeat."""
+_STOPPED = (b"T", b"t")
+"""The states of a process that was stopped by a signal or by a debugger."""
+MARK_VARIABLE = "PACELINE_SPOOL"
+"""Names the attempt's folder in the environment of every process of its session."""
+_DEATH_SECONDS = 2.0
+"""How long to wait for a killed process to be gone; one in uninterruptible sleep is not waited for longer."""
+
+
+class SupervisorWatch:
+    """The judgement about a supervisor that lives but does not work: it is stopped, or stuck in the kernel.
+
+    Such a supervisor would keep its slot forever, because only it can end its session at a limit of time. Times are
+    `RunningTime`, as the supervisor's own are: the time in which a machine sleeps or is frozen does not count.
+    """
+
+    def __init__(self) -> None:
+        self._check_at = 0.0
+        self._overdue_since: float | None = None
+        self._stopped_since: float | None = None
+
+    def verdict(self, status: SessionStatus, now: float) -> Cause | None:
+        """Return the limit at which the supervisor should have ended its session, and did not."""
+        if status.supervisor_pid is None or status.monotonic_at is None:
+            return None
+        if status.timeout is not None and now > status.monotonic_at + status.timeout + status.grace:
+            # The slack begins when this is seen: after a freeze the supervisor first learns what it has missed.
+            self._overdue_since = now if self._overdue_since is None else self._overdue_since
+            if now > self._overdue_since + SLACK_SECONDS:
+                return "timed_out"
+        else:
+            self._overdue_since = None
+        if now < self._check_at:
+            return None
+        self._check_at = now + CHECK_SECONDS
+        fields = stat_fields(status.supervisor_pid)
+        if not fields or fields[0] not in _STOPPED:
+            self._stopped_since = None
+            return None
+        if self._stopped_since is None:
+            self._stopped_since = now
+        is_too_long = status.stall is not None and now > self._stopped_since + status.stall + status.grace
+        return "stalled" if is_too_long else None
 
 
 class ProcessHandle:
@@ -140,17 +191,18 @@ class ProcessHandle:
         self.state()
 
     def end_overdue(self, now: float) -> None:
-        """End the session in place of a supervisor that is stopped or stuck. `now` is monotonic."""
+        """End the session in place of a supervisor that is stopped or stuck. `now` is of `RunningTime`."""
         if self._over is not None or self.pidfd is None:
             return
         try:
             status = self._running_status()
         except OSError:
             return
-        if status is None or status.supervisor_pid is None or status.limits is None:
+        cause = None if status is None else self._watch.verdict(status, now)
+        if cause is None:
             return
-        cause = self._watch.verdict(status.supervisor_pid, status.limits, now)
-        if cause is not None:
+        self._status = read_session_status(self.folder)
+        if self._status == status:  # else it has noted time in which it could not run
             self.kill()
             self._over = _ended_by_us(self.state(), cause)
 
@@ -168,7 +220,7 @@ class ProcessHandle:
         if status is None or status.phase == "running":
             self.killed = kill_leftovers(self.folder, status)
             return _lost(self.folder, status)
-        return _ended(status)
+        return status.final_state
 
     def release(self) -> None:
         """Close the pidfd."""
@@ -200,7 +252,7 @@ class ProcessExecutor:
         self.spool = Spool(spool_root)
         self._lease_file = lease_file
         self._pruner = ArchivePruner(self.spool)
-        self._monotonic = monotonic
+        self._running_time = supervisor.RunningTime(CHECK_SECONDS, monotonic)
         self._handles: dict[str, ProcessHandle] = {}
         self._watched: dict[int, ProcessHandle] = {}
         self._strays: set[str] = set()
@@ -241,8 +293,10 @@ class ProcessExecutor:
         _own(handle).kill()
 
     async def wait_ended(self, timeout: float) -> list[Handle]:
-        """Return ended sessions as soon as there are any, or an empty list after `timeout` seconds."""
+        """Return ended sessions as soon as there are any, or an empty list after `timeout` seconds at the latest."""
         self._watch_unwatched()
+        if len(self._watched) < len(self._handles):
+            timeout = min(timeout, UNKNOWN_END_SECONDS)  # nothing wakes up for those that cannot be watched
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         epoll = self._epoll.fileno()  # it may be closed while a cancelled caller leaves
@@ -260,7 +314,7 @@ class ProcessExecutor:
 
     def take_ended(self) -> list[Handle]:
         """Return the sessions that ended since the last call, without waiting."""
-        now = self._monotonic()
+        now = self._running_time()
         for handle in self._handles.values():
             handle.end_overdue(now)
         events = self._epoll.poll(0, max(1, len(self._watched)))
@@ -282,7 +336,7 @@ class ProcessExecutor:
             if not state.is_over:
                 self._strays.add(attempt_id)
                 handle.request_stop(DEFAULT_GRACE_SECONDS)
-                strays.append(Orphan(attempt_id=attempt_id, pids=_pids(state), action="stopped"))
+                strays.append(Orphan(attempt_id=attempt_id, pids=tuple(filter(None, (state.pid,))), action="stopped"))
                 continue
             if handle.killed:
                 strays.append(Orphan(attempt_id=attempt_id, pids=handle.killed, action="killed"))
@@ -307,21 +361,19 @@ class ProcessExecutor:
         self._epoll.close()
 
     def options(self, launch: Launch, folder: str) -> list[str]:
-        """Return the options of the supervisor."""
-        given = {"folder": folder, "cwd": os.path.abspath(launch.cwd), "grace": str(launch.grace)}
-        if launch.timeout is not None:
-            given["timeout"] = str(launch.timeout)
-        if launch.stall is not None:
-            given["stall"] = str(launch.stall)
-        if launch.start_by != math.inf:
-            given["start_by"] = str(launch.start_by)
-        if launch.merged:
-            given["merged"] = "1"
-        if self._lease_file is not None:
-            given["lease"] = os.path.abspath(self._lease_file)
-        if "LC_CTYPE" in launch.env:
-            given["lc_ctype"] = launch.env["LC_CTYPE"]
-        return [f"{key}={value}" for key, value in given.items()]
+        """Return the options of the supervisor (`supervisor.Options`)."""
+        given = {
+            "folder": folder,
+            "cwd": os.path.abspath(launch.cwd),
+            "grace": launch.grace,
+            "timeout": launch.timeout,
+            "stall": launch.stall,
+            "start_by": None if launch.start_by == math.inf else launch.start_by,
+            "merged": "1" if launch.merged else None,
+            "lease": None if self._lease_file is None else os.path.abspath(self._lease_file),
+            "lc_ctype": launch.env.get("LC_CTYPE"),
+        }
+        return [f"{key}={value}" for key, value in given.items() if value is not None]
 
     def handle_type(self, folder: str) -> type[ProcessHandle]:
         """Return the type of handle for the session in the folder."""
@@ -428,25 +480,6 @@ def _has_exited(pidfd: int) -> bool:
     return bool(poller.poll(0))
 
 
-def _pids(state: SessionState) -> tuple[int, ...]:
-    return () if state.pid is None else (state.pid,)
-
-
-def _ended(status: SessionStatus) -> SessionState:
-    return SessionState(
-        phase=status.phase,
-        pid=status.pid,
-        exit_code=status.exit_code,
-        signal=status.signal,
-        cause=status.cause,
-        message=status.message,
-        started_at=status.started_at,
-        ended_at=status.ended_at,
-        max_rss_bytes=status.max_rss_bytes,
-        cpu_seconds=status.cpu_seconds,
-    )
-
-
 def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
     """Return the state of a session that was killed at a limit of time, unless it had recorded its end before."""
     if state.phase != "lost":
@@ -467,3 +500,100 @@ def _lost(folder: str, status: SessionStatus | None) -> SessionState:
         message = last_log_line(folder) or "its supervisor was killed"
     pid, started_at = (None, None) if status is None else (status.pid, status.started_at)
     return SessionState(phase="lost", pid=pid, started_at=started_at, message=message)
+
+
+def raise_file_limit(sessions: int) -> str | None:
+    """Raise the soft limit of open files as far as needed and allowed. Return a warning if that is not enough.
+
+    It is not raised further: sessions inherit it, and some programs close every file up to the limit one by one.
+    """
+    needed = sessions * FILES_PER_SESSION + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < highest:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+            soft = highest
+    if soft == resource.RLIM_INFINITY or soft >= sessions + OTHER_FILES // 8:
+        return None
+    return (
+        f"this process may open {soft} files, which is not enough for a pool of {sessions} sessions;"
+        " raise the limit (ulimit -n), or lower the pool"
+    )
+
+
+# -- processes that a dead supervisor left behind ----------------------------------------------------------------
+#
+# The kernel kills the agent together with its supervisor, but not the agent's children. A process belongs to the
+# session if it carries the session's mark, which every process of the session inherits in its environment. The process
+# group of the agent is no proof by itself: once the agent is gone, another group can get its number. It is proof as
+# long as the agent itself, or a process with the mark, is in that group, because the kernel does not reuse a number
+# while its group exists.
+
+
+def kill_leftovers(folder: str, status: SessionStatus | None) -> tuple[int, ...]:
+    """Kill leftovers of the session until none is found. Return their pids."""
+    killed: dict[int, None] = {}
+    while found := [pid for pid in find_leftovers(folder, status) if pid not in killed]:
+        for pid, ticks in ((pid, start_ticks(pid)) for pid in found):
+            killed[pid] = None
+            if ticks is not None:
+                _kill_one(pid, ticks)
+    return tuple(killed)
+
+
+def find_leftovers(folder: str, status: SessionStatus | None) -> list[int]:
+    """Return the pids that provably belong to the session of this folder."""
+    if status is not None and status.boot_id != boot_id():
+        return []
+    mark = os.fsencode(f"{MARK_VARIABLE}={folder}")
+    living = {pid: fields for pid, fields in all_processes() if fields[0] not in (b"Z", b"X")}
+    marked = {pid for pid in living if mark in _environment(pid)}
+    group = {pid for pid, fields in living.items() if _is_in_group(fields, status)}
+    if not marked & group and not _is_agent_there(status):
+        group = set()
+    return [pid for pid in living if pid in marked or pid in group]
+
+
+def _is_in_group(fields: list[bytes], status: SessionStatus | None) -> bool:
+    """Return whether the process is in the group or session with the agent's number, and not older than the agent."""
+    if status is None or status.pid is None or status.ticks is None:
+        return False
+    return str(status.pid).encode() in fields[2:4] and int(fields[19]) >= status.ticks
+
+
+def _is_agent_there(status: SessionStatus | None) -> bool:
+    """Return whether the agent's pid still means the agent: it may be about to die, or a zombie."""
+    if status is None or status.pid is None or status.ticks is None:
+        return False
+    return start_ticks(status.pid) == status.ticks
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return contents(f"/proc/{pid}/environ").split(b"\0")
+    except OSError:
+        return []
+
+
+def _kill_one(pid: int, ticks: int) -> None:
+    """Kill through a pidfd, so that it cannot hit a process that got the same number meanwhile."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if start_ticks(pid) == ticks:
+            kill_and_wait(pidfd)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)
+
+
+def kill_and_wait(pidfd: int) -> None:
+    """Send KILL and wait a moment for the process to end."""
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.poll(_DEATH_SECONDS * 1000)

@@ -1,7 +1,7 @@
 """The spool: one folder for each attempt, written by its supervisor and read by the engine.
 
     spool/ATTEMPT/             an attempt whose outcome is not stored yet
-        lock                   held by the supervisor for its whole life; a copy of the status is in it (black_box.py)
+        lock                   held by the supervisor for its whole life; it has a copy of the status
         stdin                  the agent's input, if there is any
         stdout stderr          what it printed; `stdout.4194304` continues at that offset (`screen`: in a terminal)
         status.json            `running`, `ended` or `not_started`, with pids, times and usage
@@ -19,18 +19,25 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from paceline.core.values.channels import Channel
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
-from paceline.executors.black_box import LOCK, read_record, read_tail_part, reserve
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Cause, SessionPhase
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, SessionState
 from paceline.executors.private_folder import is_own_folder, make_private
-from paceline.executors.spool_writer import SEGMENT_BYTES, STATUS, dropped_line, replace_file
-from paceline.executors.supervisor_watch import SessionLimits
+from paceline.executors.spool_writer import (
+    LOCK,
+    SEGMENT_BYTES,
+    STATUS,
+    dropped_line,
+    read_emergency_record,
+    read_tail_part,
+    replace_file,
+    reserve,
+)
 
 log = logging.getLogger("paceline.executors")
 
@@ -53,39 +60,26 @@ _ARCHIVE = ".settled"
 """Part of the format of a home: earlier versions archived under this name."""
 
 
-class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
+class SessionStatus(SessionState, frozen=True, kw_only=True):
     """The last status that a supervisor wrote. Unknown fields of other versions are ignored."""
 
-    phase: SessionPhase
     boot_id: str
-    started_at: float
     supervisor_pid: int | None = None
     supervisor_ticks: int | None = None
-    pid: int | None = None
     ticks: int | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    cause: Cause | None = None
-    message: str = ""
-    ended_at: float | None = None
-    max_rss_bytes: int | None = None
-    cpu_seconds: float | None = None
     rows: int | None = None
     columns: int | None = None
     unit: str | None = None
-    """The unit that the attempt was made for; unknown for sessions of earlier versions."""
+    """The unit that the attempt was made for."""
     monotonic_at: float | None = None
-    """When it began on the monotonic clock, which counts from the start of the machine."""
+    """When it began on the monotonic clock, later by the time in which its supervisor could not run."""
     timeout: float | None = None
     stall: float | None = None
     grace: float = DEFAULT_GRACE_SECONDS
 
     @property
-    def limits(self) -> SessionLimits | None:
-        """Its limits of time; None if it was started by an earlier version, which did not write them."""
-        if self.monotonic_at is None:
-            return None
-        return SessionLimits(since=self.monotonic_at, timeout=self.timeout, stall=self.stall, grace=self.grace)
+    def final_state(self) -> SessionState:
+        return SessionState(**{name: getattr(self, name) for name in SessionState.__struct_fields__})
 
 
 _decode_status = msgspec.json.Decoder(SessionStatus).decode
@@ -284,7 +278,10 @@ class OutputReader:
 
     def _read_next_file(self) -> bytes:
         """Continue with the next file of the recording: this one is complete or was dropped."""
-        following = min((start for start in self._starts() if start >= self._position and start > 0), default=None)
+        following = self._next_start()
+        if following is not None and following > self._position:
+            # A listing may have a file that came while it was made, and not the one before it. The next one has both.
+            following = self._next_start()
         if following is None:
             return b""
         dropped = following - self._position
@@ -292,8 +289,9 @@ class OutputReader:
         self._path = os.path.join(self._folder, f"{self._channel}.{following}")
         return dropped_line(dropped) if dropped else self.read()
 
-    def _starts(self) -> list[int]:
-        return _later_starts(self._folder, self._channel)
+    def _next_start(self) -> int | None:
+        starts = _later_starts(self._folder, self._channel)
+        return min((start for start in starts if start >= self._position and start > 0), default=None)
 
 
 def spool_error(root: str, error: OSError) -> SpoolError:
@@ -338,14 +336,14 @@ def _later_starts(folder: str, channel: Channel) -> list[int]:
 def read_session_status(folder: str) -> SessionStatus | None:
     """Return the last status; None if there is none or it cannot be read.
 
-    The black box has a copy, for a status file that could not be written or is damaged. Raises `OSError` while the
+    The emergency record has a copy, for a file that could not be written or is damaged. Raises `OSError` while the
     machine can open no file (`is_no_file_free`): then nothing is known.
     """
-    status = _decoded(_status_file(folder))
+    status = _decoded(_read_status, os.path.join(folder, STATUS))
     if status is not None and status.phase != "running":
         return status
     for is_final in (True, False):
-        copy = _decoded(_black_box_record(folder, is_final=is_final))
+        copy = _decoded(read_emergency_record, folder, is_final=is_final)
         if copy is not None:
             return copy
     return status
@@ -360,29 +358,18 @@ def has_status_file(folder: str) -> bool:
     return os.path.lexists(os.path.join(folder, STATUS))
 
 
-def _status_file(folder: str) -> bytes:
-    try:
-        fd = os.open(os.path.join(folder, STATUS), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if is_no_file_free(error):
-            raise
-        return b""
-    with open(fd, "rb") as file:
+def _read_status(path: str) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         return file.read()
 
 
-def _black_box_record(folder: str, *, is_final: bool) -> bytes:
+def _decoded(read: Callable[..., bytes], path: str, **which: bool) -> SessionStatus | None:
     try:
-        return read_record(folder, is_final=is_final)
+        return _decode_status(read(path, **which))
     except OSError as error:
         if is_no_file_free(error):
             raise
-        return b""
-
-
-def _decoded(record: bytes) -> SessionStatus | None:
-    try:
-        return _decode_status(record)
+        return None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

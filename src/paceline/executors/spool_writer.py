@@ -1,13 +1,22 @@
-"""The writing side of the spool: outputs in bounded files, and a status that is replaced atomically.
+"""The writing side of the spool: outputs in bounded files, a status that is replaced atomically, and a reserve.
 
-Here: the standard library only, because the supervisor imports this. Never here: reading (spool.py).
+The emergency record is room on the disk that is reserved before the agent starts, inside the lock file of its session:
+
+    0       the final status, one line of JSON
+    4096    the status while it runs
+    8192    the last output of `stdout` or `screen`, if it could not be written to its own file
+    73728   the same for `stderr`
+
+A session that ends while the disk is full was paid for, so its end must be recorded all the same. The lock file is the
+right place: the supervisor has it open from the start, and its blocks exist. Each part is written once, because a file
+system that copies on write needs new room for a second time.
+
+Here: the standard library only, because the supervisor imports this. Never here: what a status means (spool.py).
 """
 
 import os
 import time
 from collections.abc import Sequence
-
-from paceline.executors.black_box import KEPT_BYTES, shrink, write_record, write_tail
 
 STATUS = "status.json"
 SEGMENT_BYTES = 4 << 20
@@ -18,9 +27,17 @@ LAST_SEGMENTS = 7
 RECORD_SECONDS = 600.0
 """How long an end that cannot be recorded anywhere is tried again: an end without a record is work that is repeated."""
 MESSAGE_CHARACTERS = 500
-"""The part of a message that fits into the black box, where each character takes up to six bytes."""
+"""The part of a message that fits into the emergency record, where each character takes up to six bytes."""
 
 Value = str | int | float | None
+LOCK = "lock"
+RECORD_BYTES = 4096
+"""One block of most file systems. A status has about 400 bytes; its message is cut so that it fits."""
+TAIL_BYTES = 1 << 16
+"""Holds the last event of an agent, which has its answer: without it, a finished attempt looks like a broken one."""
+KEPT_BYTES = TAIL_BYTES - 64
+"""The output in one part; the rest is for the line in front of it."""
+RESERVED_BYTES = 2 * RECORD_BYTES + 2 * TAIL_BYTES
 
 
 class Recording:
@@ -122,12 +139,12 @@ def _remove(path: str) -> None:
         return  # as it should be; else a writer was killed half-way
 
 
-def write_black_box(lock_fd: int, status: dict[str, Value], *, is_final: bool) -> None:
-    """Write a copy of the status to the room that was reserved for it."""
+def write_emergency_record(lock_fd: int, status: dict[str, Value], *, is_final: bool) -> None:
+    """Write a copy of the status to the room that was reserved for it: one line of ASCII that fits."""
     message = status.get("message")
     if isinstance(message, str):
         status = {**status, "message": message[:MESSAGE_CHARACTERS]}
-    write_record(lock_fd, json_of(status), is_final=is_final)
+    os.pwrite(lock_fd, (json_of(status) + "\n").encode()[:RECORD_BYTES], 0 if is_final else RECORD_BYTES)
 
 
 def dropped_line(count: int) -> bytes:
@@ -136,9 +153,9 @@ def dropped_line(count: int) -> bytes:
 
 
 def record_running(lock_fd: int, status: dict[str, Value]) -> None:
-    """Write the status of a session that begins. Without room for the file, the black box is enough."""
-    write_black_box(lock_fd, status, is_final=False)
+    """Write the status of a running session. Without room for the file, the emergency record is enough."""
     try:
+        write_emergency_record(lock_fd, status, is_final=False)
         # Not synced: after a power failure it is useless, and the agent's first output must not wait for the disk.
         write_status(status, sync=False)
     except OSError:
@@ -157,20 +174,20 @@ def record_end(lock_fd: int, status: dict[str, Value], recordings: Sequence[Reco
 def is_end_recorded(lock_fd: int, status: dict[str, Value], unwritten: list[Recording]) -> bool:
     """Write both records of the end, and the output that has no file. Return whether one record is on the disk."""
     try:
-        write_black_box(lock_fd, status, is_final=True)
+        write_emergency_record(lock_fd, status, is_final=True)
         for recording in unwritten:
             write_tail(lock_fd, recording.name, recording.dropped_bytes, recording.unwritten)
         if unwritten:
             os.fsync(lock_fd)
         else:
             shrink(lock_fd)
-        is_in_black_box = True
+        is_in_reserve = True
     except OSError:
-        is_in_black_box = False
+        is_in_reserve = False
     try:
         write_status(status)
     except OSError:
-        if not is_in_black_box:
+        if not is_in_reserve:
             return False
         os.fsync(lock_fd)
     return True
@@ -203,3 +220,49 @@ def _json_character(char: str) -> str:
 
 def _create(name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def reserve(lock_fd: int) -> None:
+    """Allocate the room. Raise `OSError` if the disk is full."""
+    os.posix_fallocate(lock_fd, 0, RESERVED_BYTES)
+
+
+def read_emergency_record(folder: str, *, is_final: bool) -> bytes:
+    """Return a status; empty if none was written."""
+    piece = _read(folder, RECORD_BYTES, 0 if is_final else RECORD_BYTES)
+    line, end, _ = piece.partition(b"\n")
+    return line if end and not line.startswith(b"\0") else b""
+
+
+def write_tail(lock_fd: int, channel: str, dropped_bytes: int, data: bytes) -> None:
+    """Write the last output of a channel, and how many bytes before it are gone."""
+    os.pwrite(lock_fd, f"{dropped_bytes} {len(data)}\n".encode() + data, _tail_offset(channel))
+
+
+def read_tail_part(folder: str, channel: str) -> tuple[int, bytes]:
+    """Return how many bytes of output are gone, and the output after them; `(0, b"")` if all of it has its own file."""
+    head, _, data = _read(folder, TAIL_BYTES, _tail_offset(channel)).partition(b"\n")
+    numbers = head.split(b" ")
+    if len(numbers) != 2 or not all(number.isdigit() for number in numbers):
+        return 0, b""
+    return int(numbers[0]), data[: int(numbers[1])]
+
+
+def shrink(lock_fd: int) -> None:
+    """Give back the room that a recorded end does not need."""
+    os.ftruncate(lock_fd, RECORD_BYTES)
+
+
+def _tail_offset(channel: str) -> int:
+    return 2 * RECORD_BYTES + (TAIL_BYTES if channel == "stderr" else 0)
+
+
+def _read(folder: str, size: int, offset: int) -> bytes:
+    try:
+        fd = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)

@@ -21,8 +21,8 @@ import signal
 import sys
 import termios
 import time
+from collections.abc import Callable
 
-from paceline.executors.lease_watch import LeaseWatch
 from paceline.executors.proc_table import boot_id, children_of, contents, cpu_of_descendants, start_ticks
 from paceline.executors.spool_writer import Recording, Value, record_end, record_running
 
@@ -46,11 +46,14 @@ IDLE_CPU_SHARE = 0.01
 """Below this share of a core an agent counts as idle: even a CLI that only waits has timers."""
 DRAIN_BYTES = 8 << 20
 """The most that is read from one pipe after the end: far more than a pipe holds, but bounded."""
-LONGEST_WAIT_SECONDS = 86400.0
-"""`poll` counts milliseconds in 32 bits, which is 24 days. A longer wait is made of several."""
 LEASE_OVER = "its host had heard from no leader for as long as its lease lasts"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
+LEASE_CHECK_SECONDS = 5.0
+"""How often the lease of a host is read: `poll` does not count the time in which a machine sleeps, the lease does."""
+TICK_SECONDS = 1.0
+"""How often a supervisor reads the clock. A freeze costs its agent up to this time, and each wake-up some
+microseconds."""
 
 
 class Options:
@@ -97,7 +100,9 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.started_at = time.time()
-        self.monotonic_at = time.monotonic()
+        self.clock = RunningTime()
+        self.monotonic_at = self.clock()
+        self.frozen_seconds = 0.0
         self.cause = "exit"
         self.kill_at = float("inf")
         self.timeout_at = self.monotonic_at + options.timeout
@@ -121,7 +126,7 @@ class Supervisor:
             record_end(LOCK_FD, self.status("not_started", message=str(error)))
             return
         self.recordings = list(self.agent.outputs.values())
-        self.quiet = QuietTime(self.options.stall)
+        self.quiet = QuietTime(self.options.stall, self.clock())
         record_running(LOCK_FD, self.status("running"))
         self.watch_outputs()
         while not self.has_ended:
@@ -154,16 +159,19 @@ class Supervisor:
 
     def turn(self) -> None:
         """Wait for an event, and do what is due."""
-        due = min(self.kill_at, self.timeout_at, self.quiet.check_at, self.lease.check_at)
-        wait = min(max(0.0, due - time.monotonic()), LONGEST_WAIT_SECONDS) * 1000 + 1
-        for fd, event in self.poller.poll(wait):
+        due = min(self.kill_at, self.timeout_at, self.quiet.check_at)
+        wait = min(due - self.clock(), self.lease.check_at - time.monotonic(), TICK_SECONDS)
+        for fd, event in self.poller.poll(max(0.0, wait) * 1000 + 1):
             self.serve(fd, event)
         self.reap()
         if self.term_seen:
             self.term_seen = False
             asked, grace = stop_request(self.options.grace)
             self.end_agent("stopped" if asked else "terminated", grace)
-        now = time.monotonic()
+        now = self.clock()
+        if self.clock.frozen_seconds != self.frozen_seconds:
+            self.frozen_seconds = self.clock.frozen_seconds
+            record_running(LOCK_FD, self.status("running"))  # others measure its limits from `monotonic_at`
         if now >= self.kill_at:
             self.kill_at = float("inf")
             self.signal_group(signal.SIGKILL)
@@ -172,7 +180,7 @@ class Supervisor:
             self.end_agent("timed_out", self.options.grace)
         if self.quiet.is_over(now, self.recordings):
             self.end_agent("stalled", self.options.grace)
-        if self.lease.is_over(now):
+        if self.lease.is_over(time.monotonic()):
             self.message = LEASE_OVER
             self.end_agent("terminated", self.options.grace)
 
@@ -201,8 +209,9 @@ class Supervisor:
         self.poller.unregister(fd)
         self.agent.outputs.pop(fd)
         if fd == self.agent.terminal:
-            self.agent.terminal = None
-        os.close(fd)
+            self.agent.terminal = None  # left open: the kernel would hang up on an agent that is still on its way out
+        else:
+            os.close(fd)
         return False
 
     def await_room_for_keys(self) -> None:
@@ -234,7 +243,7 @@ class Supervisor:
         """Send TERM to the group, and KILL after the grace. The first cause is kept; a shorter grace wins."""
         if self.cause == "exit":
             self.cause = cause
-        self.kill_at = min(self.kill_at, time.monotonic() + grace)
+        self.kill_at = min(self.kill_at, self.clock() + grace)
         self.signal_group(signal.SIGTERM)
 
     def signal_group(self, number: int) -> None:
@@ -291,7 +300,7 @@ class Supervisor:
             "rows": self.options.rows or None,
             "columns": self.options.columns or None,
             "unit": self.options.env.get("PACELINE_UNIT"),
-            "monotonic_at": self.monotonic_at,
+            "monotonic_at": self.monotonic_at + self.frozen_seconds,
             "timeout": finite(self.options.timeout),
             "stall": finite(self.options.stall),
             "grace": self.options.grace,
@@ -309,9 +318,9 @@ class QuietTime:
     Reading the CPU time of a process tree means reading all processes, so it is read only after a quiet half.
     """
 
-    def __init__(self, stall: float) -> None:
+    def __init__(self, stall: float, now: float) -> None:
         self.half = stall / 2
-        self.check_at = time.monotonic() + self.half
+        self.check_at = now + self.half
         self.seen_bytes = 0
         self.seen_cpu: float | None = None
 
@@ -472,3 +481,51 @@ def main() -> None:
     options = Options(sys.argv[1:])
     os.chdir(options.folder)
     Supervisor(options).run()
+
+
+class LeaseWatch:
+    """The time up to which the leader trusts this host, in a file that a worker renews (`CLOCK_BOOTTIME`).
+
+    Without a file it never ends. A file that cannot be read changes nothing: the time read last counts.
+    """
+
+    def __init__(self, file: str, until: float) -> None:
+        self.file = file
+        self.until = until
+        self.check_at = time.monotonic() if file else float("inf")
+
+    def is_over(self, now: float) -> bool:
+        if now < self.check_at:
+            return False
+        self.until = self.written()
+        left = self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.check_at = now + min(left, LEASE_CHECK_SECONDS) if left > 0 else float("inf")
+        return left <= 0
+
+    def written(self) -> float:
+        """Return the time in the file. One of another machine, or of an earlier boot, is on another clock."""
+        try:
+            until, boot = contents(self.file).decode().split()
+            return float(until) if boot == boot_id() else self.until
+        except (OSError, ValueError):
+            return self.until
+
+
+class RunningTime:
+    """A monotonic clock without the time in which its process did not run.
+
+    Its user must call it at least every `tick` seconds. Of a step of more than twice the tick only one tick counts.
+    """
+
+    def __init__(self, tick: float = TICK_SECONDS, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._tick = tick
+        self._monotonic = monotonic
+        self._seen_at = monotonic()
+        self.frozen_seconds = 0.0
+
+    def __call__(self) -> float:
+        now = self._monotonic()
+        step, self._seen_at = now - self._seen_at, now
+        if step > 2 * self._tick:
+            self.frozen_seconds += step - self._tick
+        return now - self.frozen_seconds

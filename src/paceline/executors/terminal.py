@@ -8,8 +8,8 @@ import contextlib
 import errno
 import os
 
+from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.core.values.channels import Channel
-from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.executors.interface import Launch, SessionState
 from paceline.executors.process import ProcessExecutor, ProcessHandle
 from paceline.executors.spool import OutputReader, read_session_status

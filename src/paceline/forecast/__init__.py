@@ -1,8 +1,6 @@
 """Forecasts of campaigns: what the engine would do in the next weeks, simulated in virtual time.
 
 `history` reads past work from events, `basis` what a forecast rests on, `simulator` runs one future, `forecaster` asks
-the questions. Never here: printing, or a decision about limits; the simulated engine is the real one.
+the questions. `preview` shows only the next step. Never here: printing, or a decision about limits; the simulated
+engine is the real one.
 """
-
-from paceline.forecast.forecaster import Forecast as Forecast
-from paceline.forecast.forecaster import Forecaster as Forecaster

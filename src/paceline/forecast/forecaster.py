@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core.values.scopes import SESSIONS
-from paceline.engine.campaign_lookup import find_campaign
+from paceline.engine.commands import find_campaign
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidInput
@@ -85,8 +85,8 @@ class Forecaster:
         _check_size(units)
         state = OfflineState(self._store, self._settings, self._now, extra=[campaign])
         reader = BasisReader(self._store, self._accounts, state.governor, self._now)
-        basis, durations = reader.of_plan(campaign, units)
-        works = [Work(campaign=campaign, seconds=durations), *reader.other_works(campaign)]
+        basis, work = reader.of_plan(campaign, units)
+        works = [work, *reader.other_works(campaign)]
         return _Runs(works, basis, state, self._settings, self._now).forecast()
 
     def replay(self, name: str) -> Forecast:
@@ -97,9 +97,9 @@ class Forecaster:
             raise InvalidInput(f"no unit of {name} is done, so there is nothing to replay")
         _check_size(len(past))
         state = OfflineState(self._store, self._settings, self._now, extra=[campaign])
-        basis, durations = BasisReader(self._store, self._accounts, state.governor, self._now).of_replay(campaign)
-        runs = _Runs([Work(campaign=campaign, seconds=durations)], basis, state, self._settings, self._now)
-        began = min(unit.ended_at - unit.seconds for unit in past)
+        basis, work = BasisReader(self._store, self._accounts, state.governor, self._now).of_replay(campaign)
+        runs = _Runs([work], basis, state, self._settings, self._now)
+        began = min(unit.began_at for unit in past)
         return msgspec.structs.replace(runs.forecast(), took=max(unit.ended_at for unit in past) - began)
 
     def _replayed_campaign(self, name: str) -> Campaign:
@@ -189,10 +189,7 @@ class _Runs:
         pool = self._pool if pool is None else pool
         windows = [window for each in self._basis.windows.values() for window in each]
         simulation = Simulation(
-            [
-                msgspec.structs.replace(each, seconds=_bundled(each.seconds, pool, windows))
-                for each in (work, *self._others)
-            ],
+            [_bundled(each, pool, windows) for each in (work, *self._others)],
             settings=settings,
             snapshot=self._snapshot,
             windows=self._basis.windows,
@@ -203,16 +200,19 @@ class _Runs:
         return asyncio.run(simulation.run(work.campaign.name))
 
 
-def _bundled(durations: tuple[float, ...], pool: int | None, windows: Iterable[WindowSize]) -> tuple[float, ...]:
+def _bundled(work: Work, pool: int | None, windows: Iterable[WindowSize]) -> Work:
     """Join units of a very large plan into longer sessions, as far as that does not change the result.
 
     Each slot of the pool keeps many sessions, and each session stays short compared with every window.
     """
-    if pool is None:
-        return durations
+    if pool is None or not work.seconds:
+        return work
+    durations = work.seconds
     longest = min((window.length for window in windows), default=math.inf) / FEWEST_IN_A_WINDOW
     count = max(MOST_SESSIONS, FEWEST_IN_A_SLOT * pool, math.ceil(sum(durations) / longest))
-    return tuple(sum(durations[n::count]) for n in range(min(count, len(durations))))
+    bundles = tuple(sum(durations[n::count]) for n in range(min(count, len(durations))))
+    beside = work.beside_seconds * len(durations) / len(bundles)
+    return msgspec.structs.replace(work, seconds=bundles, beside_seconds=beside)
 
 
 def _outcome(run: SimulatedRun) -> ForecastOutcome:

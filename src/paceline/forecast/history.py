@@ -20,6 +20,10 @@ LAST_PERIODS = 3
 """Periods of a window that count: enough for a middle one, and recent enough for the present plan."""
 
 
+SET_UP = "its workspace is set up"
+"""The reason with which the engine ends an attempt that was only a setup."""
+
+
 class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
     """What one window of an account held: seconds of sessions, and its length from opening to reset."""
 
@@ -30,20 +34,25 @@ class WindowHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnitHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A done unit: where it ran, and how many seconds of sessions all its attempts took."""
+    """A done unit: where it ran, and how many seconds of sessions all its attempts took.
+
+    `beside_seconds` is the time of its setup, checks and delivery, which hold no place of a session.
+    """
 
     unit: str
     scope: str
-    seconds: float
+    began_at: float
     ended_at: float
+    seconds: float = 0.0
+    beside_seconds: float = 0.0
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[UnitHistory, ...] = ()
     windows: tuple[WindowHistory, ...] = ()
 
-    def durations(self, scopes: tuple[str, ...]) -> tuple[tuple[float, ...], str]:
-        """Return how long units took on one of these paths, else with the same model, else anywhere; and where."""
+    def units_on(self, scopes: tuple[str, ...]) -> tuple[tuple[UnitHistory, ...], str]:
+        """Return the units that ran on one of these paths, else with the same model, else anywhere; and where."""
         models = {scope.rpartition("/")[2] for scope in scopes}
         for where, these in (
             (", ".join(scopes), [unit for unit in self.units if unit.scope in scopes]),
@@ -51,7 +60,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             ("all campaigns", list(self.units)),
         ):
             if these:
-                return tuple(unit.seconds for unit in these), where
+                return tuple(these), where
         return (), ""
 
     def windows_of(self, scope: str) -> tuple[WindowHistory, ...]:
@@ -60,11 +69,15 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Attempt(msgspec.Struct):
-    """A session on an account. One that has not ended counts up to the closing in question."""
+    """A session on a path. One that has not ended counts up to the closing in question."""
 
-    account: str
+    scope: str
     began: float
     ended: float = math.inf
+
+    @property
+    def account(self) -> str:
+        return _account_of(self.scope)
 
 
 class _Closing(msgspec.Struct, frozen=True):
@@ -76,29 +89,43 @@ class _Closing(msgspec.Struct, frozen=True):
 
 def read_history(store: Store, *, campaign: str | None = None) -> History:
     """Read the history from all kept events. With `campaign`, only units of that campaign count."""
-    started: dict[str, Event] = {}
     running: dict[str, _Attempt] = {}
-    seconds: dict[str, float] = {}
+    known: dict[str, UnitHistory] = {}
     attempts: list[_Attempt] = []
     units: list[UnitHistory] = []
     closings: dict[tuple[str, str], list[_Closing]] = {}
     for event in _events(store):
         unit = event.unit or ""
         if event.name in ATTEMPT_STARTS:
-            started[unit] = event
-            running[unit] = _Attempt(_account_of(event.scope or ""), event.at)
+            running[unit] = _Attempt(event.scope or "", event.at)
             attempts.append(running[unit])
-        elif event.name in ATTEMPT_ENDS and unit in started:
-            begun = started.pop(unit)
-            running.pop(unit).ended = event.at
-            seconds[unit] = seconds.get(unit, 0.0) + max(0.0, event.at - begun.at)
+        elif event.name == "unit.checked" and unit in running:
+            checked_for = event.fields.get("seconds")
+            began = event.at - (checked_for if isinstance(checked_for, int | float) else 0.0)
+            running[unit].ended = max(running[unit].began, min(running[unit].ended, began))
+        elif event.name in ATTEMPT_ENDS and unit in running:
+            attempt = running.pop(unit)
+            if event.fields.get("reason") == SET_UP:
+                attempt.ended = attempt.began
+            attempt.ended = min(attempt.ended, max(attempt.began, event.at))
+            known[unit] = _with_attempt(known.get(unit), unit, attempt, event.at)
             if event.name == "unit.done" and campaign in (None, unit.partition("/")[0]):
-                units.append(
-                    UnitHistory(unit=unit, scope=begun.scope or "", seconds=seconds.pop(unit), ended_at=event.at)
-                )
+                units.append(known.pop(unit))
         elif event.name == "window.closed":
             _note_closing(event, closings)
     return History(units=tuple(units), windows=tuple(_spent(closings, attempts)))
+
+
+def _with_attempt(known: UnitHistory | None, unit: str, attempt: _Attempt, now: float) -> UnitHistory:
+    """Return what is known of a unit with one more attempt. What follows the session holds no place of it."""
+    known = known or UnitHistory(unit=unit, scope="", began_at=attempt.began, ended_at=now)
+    return msgspec.structs.replace(
+        known,
+        scope=attempt.scope,
+        ended_at=now,
+        seconds=known.seconds + attempt.ended - attempt.began,
+        beside_seconds=known.beside_seconds + max(0.0, now - attempt.ended),
+    )
 
 
 def _note_closing(event: Event, closings: dict[tuple[str, str], list[_Closing]]) -> None:

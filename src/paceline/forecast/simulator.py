@@ -15,8 +15,8 @@ from paceline.agents.account import Account
 from paceline.core import Snapshot
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import command_log as control
+from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.engine.engine import Engine
-from paceline.engine.governor_state import GOVERNOR_STATE
 from paceline.engine.settings import EngineSettings
 from paceline.events import Event
 from paceline.executors import Handle, Launch
@@ -24,7 +24,7 @@ from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.clock import VirtualClock, VirtualTimer
 from paceline.simulation.executor import Run, ScriptedExecutor
-from paceline.store import Campaign, MemoryStore, UnitSpec
+from paceline.store import Campaign, SqliteStore, UnitSpec
 
 HEARTBEAT_SECONDS = 1800.0
 """Every event wakes the engine at its own time, so passes in between would only cost time."""
@@ -45,10 +45,11 @@ Closing = tuple[str, float, float | None]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign and the duration of each of its units."""
+    """A campaign, the duration of each of its units' sessions, and the time of each unit's setup and checks."""
 
     campaign: Campaign
     seconds: tuple[float, ...]
+    beside_seconds: float = 0.0
 
 
 class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,9 +226,10 @@ class Simulation:
         seed: int,
     ) -> None:
         self._clock = VirtualClock(now)
-        self._store = MemoryStore()
+        self._store = SqliteStore.in_memory()
         self._store.save_state(GOVERNOR_STATE, msgspec.json.encode(snapshot))
         self._random = random.Random(seed)
+        self._beside = {work.campaign.name: work.beside_seconds for work in works}
         self._sessions = _Sessions(self._script, self._clock, lambda: self._engine.wake())
         for work in works:
             self._add(work)
@@ -260,7 +262,13 @@ class Simulation:
         durations = list(work.seconds)
         self._random.shuffle(durations)
         specs = [UnitSpec(id=f"{n:06d}", prompt="x") for n in range(len(durations))]
-        campaign = msgspec.structs.replace(work.campaign, timeout=None)  # known durations were within the timeout
+        campaign = msgspec.structs.replace(
+            work.campaign,
+            timeout=None,  # known durations were within the timeout
+            workspace=None,  # no git runs here; its setup is part of the simulated check
+            check=("check",) if work.beside_seconds else (),
+            check_timeout=work.beside_seconds + 1.0,
+        )
         self._store.add_campaign(campaign, specs, update=False, now=self._clock.now())
         for spec, seconds in zip(specs, durations, strict=True):
             self._sessions.left[f"{campaign.name}/{spec.id}"] = seconds
@@ -268,6 +276,8 @@ class Simulation:
     def _script(self, launch: Launch) -> Run:
         unit = self._store.unit(launch.env["PACELINE_UNIT"])
         assert unit is not None
+        if launch.attempt_id != unit.attempt_id:  # its check
+            return Run(seconds=self._beside[unit.campaign])
         session, seconds = unit.conversation_id or unit.id, self._sessions.left[unit.id]
         printed = transcripts.init(session)
         account = self._accounts.get(unit.account or "")

@@ -1,26 +1,25 @@
-"""Clients' keys at the gateway: which key a request presents, what it may use, and its place in the queue.
+"""Clients' keys at the gateway: which key a request presents, and what it may use.
 
-Here: the keys of the store, read again while the daemon runs, and the rules of one key. Never here: its rules for
-bodies (`key_rules.py`), what it has spent (`key_budgets.py`), and how keys are made (`paceline.engine.key_commands`).
+Here: the keys of the store, read again in threads while the daemon runs, so that a store that hangs holds up only the
+requests that need it, and the rules of one key. Never here: its rules for bodies (`request_access.py`), what it has
+spent (`spend_ledger.py`), and how keys are made (`paceline.engine.key_commands`).
 """
 
 import asyncio
+import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from hashlib import blake2s
-from typing import Final
+from typing import Final, TypeVar
 
 from paceline.core.values.model_patterns import is_listed
-from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
-from paceline.errors import PacelineError
-from paceline.gateway.background_store import LONGEST_READ_SECONDS, in_thread
+from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys
+from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.routes import Route
-from paceline.limiter.slot import SlotGroup
-from paceline.store import ClientKey, HashedKey
+from paceline.store import ClientKey, HashedKey, Store
 
 log = logging.getLogger("paceline.gateway")
 
@@ -30,17 +29,73 @@ MISS_SECONDS = 0.05
 """Between two readings because of unknown keys: a new key works at once, and a wrong one costs few readings."""
 OUTAGE_SECONDS = 5.0
 """How long requests do not wait for a store that failed or hung: they use the keys as they were read last."""
-MOST_PARTS = 64
-"""Parts of one key at a time. Clients choose the ids, so the number needs a bound; further ones share one part."""
-IDLE_PART_SECONDS = 600.0
-"""When a part that sends nothing makes room for another."""
-OTHER_PARTS = "other"
 _PREFIX = KEY_PREFIX.encode()
 
 AFTER_WAIT_SECONDS = 0.05
 """The same for a call that has waited: its limits end with its key, so it may get its slot because of that."""
 REVOKED: Final = "key_revoked"
 """The code of the error for a key that was revoked."""
+LONGEST_READ_SECONDS = 1.0
+"""How long a request waits for a reading: a hundred times what a healthy store needs, and less than people notice."""
+
+Answer = TypeVar("Answer")
+
+
+def in_thread(read: Callable[[], Answer]) -> "asyncio.Future[Answer]":
+    """Return the future result of a reading. Its thread does not keep the process alive, however long it hangs."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(answer: Answer | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(answer)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        answer, failure = None, None
+        try:
+            answer = read()
+        except Exception as error:  # noqa: BLE001 - it is raised where the reading was asked for
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, answer, failure)
+
+    threading.Thread(target=run, name="paceline-store-reading", daemon=True).start()
+    return future
+
+
+class BackgroundStore:
+    """A store that is opened by the first reading, for one thread at a time."""
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    def client_keys(self) -> Sequence[HashedKey]:
+        return self._read(lambda store: store.client_keys())
+
+    def close(self) -> None:
+        """Close the store, unless a reading hangs: it ends with the process."""
+        if self._lock.acquire(timeout=LONGEST_READ_SECONDS):
+            try:
+                if self._store is not None:
+                    self._store.close()
+            finally:
+                self._lock.release()
+
+    def _read(self, query: Callable[[Store], Answer]) -> Answer:
+        if not self._lock.acquire(timeout=LONGEST_READ_SECONDS):
+            raise StoreBusy("an earlier reading has not ended yet")
+        try:
+            if self._store is None:
+                self._store = self._open_store()
+            return query(self._store)
+        finally:
+            self._lock.release()
 
 
 class ClientKeys:
@@ -59,7 +114,6 @@ class ClientKeys:
         self._by_digest: dict[str, ClientKey] = {}
         self._by_name: dict[str, ClientKey] = {}
         """Those that are not revoked."""
-        self._parts: dict[str, dict[str, float]] = {}
         self.on_new: Callable[[], object] = lambda: None
         """Called when there is a new key: its limits must hold from its first call on."""
 
@@ -77,6 +131,21 @@ class ClientKeys:
         present = self._by_name.get(key.name)
         if present is not key and present != key:  # most calls compare a key with itself
             raise revoked(key)
+
+    def check_use(self, key: ClientKey, route: Route, method: str) -> None:
+        """Raise `GatewayError` if the key was revoked, or for a path that is of no use to call models.
+
+        Files, batches and stored answers belong to the account, so to all its teams, and no limit of a key counts them.
+        """
+        self.check_present(key)
+        if key.all_paths or method in route.model_methods:
+            return
+        path = route.path.decode("latin-1")
+        message = (
+            f"the key {key.name} may call models, list them and count tokens, and {method} {path:.80} is none of "
+            "these; a key made with --all-paths may do it"
+        )
+        raise GatewayError(403, "path_not_allowed", message)
 
     def is_due(self, seconds: float) -> bool:
         """Return whether the keys were not read within these seconds."""
@@ -122,33 +191,10 @@ class ClientKeys:
             log.warning("the keys of clients stay as they are: %s", why)
         self._outage_until = self._now() + OUTAGE_SECONDS
 
-    def group(self, key: ClientKey, fairness_id: bytes) -> SlotGroup:
-        """Return the place of a request in the queue: its key, and the part of it that the client names."""
-        return _group(key.name, key.weight, self._part(key.name, fairness_id) if fairness_id else "")
-
-    def _part(self, name: str, fairness_id: bytes) -> str:
-        """Return a short name for the id: it may be a person's address, and the queue is stored."""
-        parts = self._parts.setdefault(name, {})
-        part = blake2s(fairness_id, digest_size=8).hexdigest()
-        now = self._now()
-        if part not in parts and len(parts) >= MOST_PARTS:
-            for idle in [each for each, used_at in parts.items() if now - used_at > IDLE_PART_SECONDS]:
-                del parts[idle]
-            if len(parts) >= MOST_PARTS:
-                return OTHER_PARTS
-        parts[part] = now
-        return part
-
 
 def is_client_key(presented: bytes) -> bool:
     """Return whether this is the key of a client, known or not. No token looks like one."""
     return presented.startswith(_PREFIX)
-
-
-@lru_cache(maxsize=1024)
-def _group(name: str, weight: float, part: str) -> SlotGroup:
-    scope = scope_of_key(name)
-    return SlotGroup(f"{scope}/{part}" if part else scope, weight, scope)
 
 
 # -- the rules of one key ------------------------------------------------------------------------
@@ -160,21 +206,6 @@ def check_key_address(key: ClientKey, name: str) -> None:
         raise revoked(key)
     if key.pool is not None and key.pool != name:
         raise GatewayError(403, "address_not_allowed", f"the key {key.name} may use /gateway/{key.pool}/ only")
-
-
-def check_path(key: ClientKey, route: Route, method: str) -> None:
-    """Raise `GatewayError` for a path that neither calls a model nor lists models nor counts tokens.
-
-    Files, batches and stored answers belong to the account, so to all its teams, and no limit of a key counts them.
-    """
-    if key.all_paths or method in route.model_methods:
-        return
-    path = route.path.decode("latin-1")
-    message = (
-        f"the key {key.name} may call models, list them and count tokens, and {method} {path:.80} is none of these; "
-        "a key made with --all-paths may do it"
-    )
-    raise GatewayError(403, "path_not_allowed", message)
 
 
 def check_model(key: ClientKey, provider: str, model: str | None) -> None:

@@ -4,11 +4,15 @@ Here: how bytes are written to the client. Never here: where they come from.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
+from paceline.gateway.request_log import CallRecord
 from paceline.gateway.upstream_pool import ResponseHead
+from paceline.protocols import Family
 
 BODILESS_STATUSES = frozenset({204, 304})
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OURS = b"x-paceline-"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _EARLY_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
@@ -56,6 +60,16 @@ class ClientResponse:
         """Write a comment into a stream that has begun early."""
         self._out.append(chunk(b": %b\n\n" % text))
         self.flush()
+
+    def probe(self) -> bool:
+        """Write what every client skips: one that has left answers it with a reset. Returns whether that could be."""
+        if self.has_begun or self._is_old:
+            return False
+        if self.is_early:
+            self.comment(b"paceline: waiting")
+        else:
+            self._transport.write(CONTINUE)
+        return True
 
     def begin(self, head: ResponseHead, own_headers: bytes) -> None:
         """Write the upstream's head without its hop-by-hop headers, and add our own headers."""
@@ -119,3 +133,42 @@ def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:
         if name not in dropped and not name.startswith(_OURS)
     ]
     return b"".join(lines), b"content-length" in head.names  # `Connection` cannot name it
+
+
+class WaitComments:
+    """The comments of one request. The first one comes after `seconds` of waiting, with the head of the response."""
+
+    __slots__ = ("_family", "_own_headers", "_record", "_response", "_seconds", "_timer")
+
+    def __init__(
+        self,
+        response: ClientResponse,
+        record: CallRecord,
+        seconds: float,
+        family: Family,
+        own_headers: Callable[[], bytes],
+    ) -> None:
+        self._response = response
+        self._record = record
+        self._seconds = seconds
+        self._family = family
+        self._own_headers = own_headers
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to write comments: the request waits now. No-op if it waited before, for another account."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _write(self) -> None:
+        if not self._response.is_early:
+            error_event = b"event: error\n" if self._family == "anthropic" else b""
+            self._response.begin_early(self._own_headers(), error_event)
+        self._response.comment(b"paceline: waiting (%b)" % (self._record.reason or "queue").encode())
+        self.stop()
+        self.start()

@@ -6,35 +6,36 @@ port and its connections.
 """
 
 import asyncio
+import logging
 import math
-from collections.abc import Coroutine
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from paceline.core.signals import Overloaded
+from paceline.core.signals import AuthFailed, Overloaded
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
-from paceline.gateway.call_book import kept_model
-from paceline.gateway.client_checks import authorized, check_after_wait, check_budget, note_use
-from paceline.gateway.client_keys import check_path
-from paceline.gateway.client_response import ClientResponse
-from paceline.gateway.errors import GatewayError
-from paceline.gateway.http_heads import lowered
-from paceline.gateway.key_pools import SESSION_BYTES, Choice, PoolRequest, look_again_seconds, session_in_body
-from paceline.gateway.key_rules import body_rules, check_call
+from paceline.gateway.client_keys import AFTER_WAIT_SECONDS, READ_AGAIN_SECONDS
+from paceline.gateway.client_response import CONTINUE, ClientResponse, WaitComments
+from paceline.gateway.errors import BUDGET_IN_USE, BudgetError, GatewayError
+from paceline.gateway.http_heads import header_value, lowered
+from paceline.gateway.key_pools import (
+    SESSION_BYTES,
+    Choice,
+    PoolRequest,
+    look_again_seconds,
+    refused_key,
+    session_in_body,
+)
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, UpstreamRequest
-from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, RequestBody
-from paceline.gateway.request_log import FIRST_ERROR, CallRecord
-from paceline.gateway.request_times import RequestTimes
-from paceline.gateway.response_signals import ensure_pause
-from paceline.gateway.socket_probes import has_hung_up
-from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall
+from paceline.gateway.request_accounting import RequestTimes
+from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, Members, RequestBody, parsed
+from paceline.gateway.request_log import FIRST_ERROR, kept_model
+from paceline.gateway.spend_ledger import Estimate, Reservation, estimate_of
+from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall, ensure_pause
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
-from paceline.gateway.wait_comments import WaitComments
 from paceline.limiter.slot import AdmissionRequest, Slot
 from paceline.protocols import (
-    OwnResponse,
     RequestReader,
     error_body,
     error_headers,
@@ -43,12 +44,12 @@ from paceline.protocols import (
     scope_of,
 )
 from paceline.protocols.responses import is_idempotent, should_retry
+from paceline.settings import KeyPoolSettings
 
 if TYPE_CHECKING:
     from paceline.gateway.service import Gateway
 
-Value = TypeVar("Value")
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+log = logging.getLogger("paceline.gateway")
 
 
 class ClientFlow(Protocol):
@@ -104,8 +105,15 @@ class Exchange:
         self._error: GatewayError | None = None
         self._task: asyncio.Task[None] | None = None
         self._call: UpstreamCall | None = None
+        self._sent_call: UpstreamCall | None = None
+        """The one of the last slot, also once it has ended."""
+        self._estimate = Estimate()
         self._times = RequestTimes(gateway.loop.time, gateway.metrics)
         self._comments: WaitComments | None = None
+        self._reader = RequestReader()
+        self._pieces_read = 0
+        """How many pieces of the body the reader has seen."""
+        self._has_own_key = False
         self._pool: PoolRequest | None = None
         """What a pool of keys must know of the request, if its path names one."""
         self.record = gateway.calls.log.new_record(gateway.clock.now())
@@ -132,17 +140,21 @@ class Exchange:
         if self._task is not None and not self.response_complete:
             self._task.cancel()
 
+    def key_refused(self, account: str) -> None:
+        """End the wait for an account whose key was refused just now. A pool soon checks its other keys by itself."""
+        waits = self.record.ticket is not None and self._pool is None and self.record.account == account
+        if waits and (error := self._refused_key()) is not None:
+            self.fail(error)
+
     def client_paused(self, is_paused: bool) -> None:
         if self._call is not None:
             self._call.pause(is_paused)
 
     def check_time(self, now: float) -> None:
-        """End a call that hangs, and notice a client that left while it was not being read."""
+        """End a call that hangs."""
         limits = self._gateway.timeouts
         if self._call is not None:
             self._call.check_time(now, first_byte_seconds=limits.first_byte, idle_seconds=limits.upstream_idle)
-        if self._client.flow.read_paused and has_hung_up(self._client.transport):
-            self._client.transport.abort()
 
     # -- the steps of an exchange ------------------------------------------------------------------
 
@@ -160,11 +172,15 @@ class Exchange:
         except GatewayError as error:
             self._respond_with(error)
         except UpstreamError as error:
-            self._respond_to_failure(error)
+            status, code = (504, "upstream_timeout") if error.is_timeout else (502, "upstream_failed")
+            self._fail_with(GatewayError(status, code, f"the upstream sent no usable response: {error}"))
         except asyncio.CancelledError:
             if self._error is None or self.disconnected or self.response.has_begun:
                 raise
             self._respond_with(self._error)
+        except Exception:
+            log.exception("a call of the gateway failed: %s %s", self.record.id, self.record.scope)
+            self._fail_with(GatewayError(500, "internal_error", "internal error; see paceline.log"))
         finally:
             if self._comments is not None:
                 self._comments.stop()
@@ -177,62 +193,106 @@ class Exchange:
                 self._client.transport.abort()
 
     async def _serve(self) -> None:
-        if self._gateway.is_stopping:
-            message, seconds = "the daemon is stopping", self._gateway.restart_seconds
-            raise GatewayError(503, "stopping", message, retry_after=seconds)
-        access = self._gateway.access
-        request = await authorized(access, self.head)
+        gateway, record = self._gateway, self.record
+        if gateway.is_stopping:
+            raise GatewayError(503, "stopping", "the daemon is stopping", retry_after=gateway.restart_seconds)
+        request = await gateway.access.let_in(self.head)
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
-        account, record = request.route.account, self.record
-        self._gateway.calls.let_in(record, request)
-        client, takes_slot = request.client, request.takes_slot
-        if client is not None:
-            access.keys.check_present(client)
-            check_path(client, request.route, request.method)
-            if not takes_slot:
-                await check_budget(self._gateway, client)
-        if takes_slot:
-            reader = await self._read_request(request)
-            model = request.route.model or reader.model
-            if request.route.pool is not None:
-                found = _pool_request(self.head, request, model, self.request_body)
-                self._pool = await _for_body(self.request_body, self._times, found)
-            record.model = kept_model(model)
-            is_stream = reader.is_stream or b"streamGenerateContent" in self.head.target
-            if request.keepalive is not None and is_stream and self.response.can_begin_early:
-                family, headers = request.route.family, self._own_headers
-                self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
-            if client is not None and body_rules(client, request.route.path):
-                record.scope = canonical_scope(scope_of(account.provider, account.name, model))
-                is_priced = self._gateway.calls.spend.is_priced
-                rules = check_call(client, request, self.request_body, record.model, is_priced)
-                await _for_body(self.request_body, self._times, rules)
-                await check_budget(self._gateway, client)
-            record.scope = self._gateway.model_names.scope(account.provider, account.name, model)
-            self.request_body.most_waiting = WAITING_BYTES
+        self._has_own_key = request.has_own_key
+        gateway.calls.admitted(record, request)
+        if request.client is not None:
+            gateway.access.keys.check_use(request.client, request.route, request.method)
+        if request.takes_slot:
             try:
-                await self._call_until_accepted(request, reader.tokens(self._body_bytes(request)))
+                await self._serve_call(request)
             except (InvalidInput, CapacityError) as error:
-                raise _own_error(self._gateway, error) from None
-        else:
-            if request.route.pool is not None:
-                request = self._gateway.without_slot(self.head, request)
-                record.account = request.route.account.name
-            record.scope = canonical_scope(request.route.account.scope)
-            self._finish(await self._call_upstream(request, None))
+                raise self._own_error(error) from None
+            return
+        if request.client is not None:
+            gateway.spend.check_key(request.client)
+        if request.route.pool is not None:
+            request = gateway.without_slot(self.head, request)
+            record.account = request.route.account.name
+        record.scope = canonical_scope(request.route.account.scope)
+        self._finish(await self._call_upstream(request, None))
 
-    async def _read_request(self, request: UpstreamRequest) -> RequestReader:
-        """Read the body until its model is known. A request without a model is counted without one."""
-        body, reader, seen = self.request_body, RequestReader(), 0
+    async def _serve_call(self, request: UpstreamRequest) -> None:
+        """Serve a call of a model: check what its body asks for, then wait for a slot."""
+        gateway, record, body, reader = self._gateway, self.record, self.request_body, self._reader
+        account, rules = request.route.account, gateway.access.body_rules(request)
+        await self._read_request(request, whole=rules is not None)
+        model = request.route.model or reader.model
+        if request.route.pool is not None:
+            self._pool = await self._pool_request(request, request.route.pool, model)
+        record.model = kept_model(model)
+        is_stream = reader.is_stream or b"streamGenerateContent" in self.head.target
+        if request.keepalive is not None and is_stream and self.response.can_begin_early:
+            family, headers = request.route.family, self._own_headers
+            self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
+        if rules is not None:
+            record.scope = canonical_scope(scope_of(account.provider, account.name, model))
+            await rules.check(request, body, record.model, gateway.spend.is_priced, self._more)
+            await self._read_rest()  # it may name the longest answer
+        record.scope = gateway.model_names.scope(account.provider, account.name, model)
+        body.most_waiting = WAITING_BYTES
+        body_bytes = self._body_bytes(request)
+        self._estimate = estimate_of(reader, body_bytes, is_stream=is_stream)
+        if self._pool is not None:
+            self._pool.estimate = self._estimate
+        await self._call_until_accepted(request, reader.tokens(body_bytes))
+
+    async def _read_request(self, request: UpstreamRequest, *, whole: bool) -> None:
+        """Read the body until its model is known. A request without a model is counted without one.
+
+        `whole`: it will be decoded anyway. Then one that has come is not scanned before.
+        """
+        body, reader = self.request_body, self._reader
+        if whole and body.is_complete and (members := await self._members()) is not None:
+            reader.read_members(members)
+            self._pieces_read = len(body.pieces)
+            return
         while True:
-            for piece in body.pieces[seen:]:
-                seen += 1
+            for piece in body.pieces[self._pieces_read :]:
+                self._pieces_read += 1
                 if reader.feed(piece) and (request.keepalive is None or reader.is_stream):
-                    return reader
+                    return
             if request.route.model is not None or body.is_complete or body.size >= KEPT_BYTES:
-                return reader
-            await self._times.elsewhere(body.more())
+                break
+            await self._more()
+        await self._read_rest()
+
+    async def _read_rest(self) -> None:
+        """Let the reader see the rest of the body, and all of it again if it has too many members for a scan."""
+        body, reader = self.request_body, self._reader
+        for piece in body.pieces[self._pieces_read :]:
+            reader.feed(piece)
+        self._pieces_read = len(body.pieces)
+        if reader.needs_whole and body.is_complete:
+            whole = b"".join(body.pieces)
+            await parsed(len(whole), lambda: reader.read_whole(whole))
+
+    async def _members(self) -> Members | None:
+        try:
+            return await self.request_body.members()
+        except ValueError:
+            return None
+
+    async def _more(self) -> None:
+        """Wait for more of the body. That is not the gateway's own time."""
+        await self._times.elsewhere(self.request_body.more())
+
+    async def _pool_request(self, request: UpstreamRequest, pool: KeyPoolSettings, model: str | None) -> PoolRequest:
+        """Return what its pool must know of a request. A fallback route may change the model: it needs the body."""
+        body, session = self.request_body, request.session
+        wanted = KEPT_BYTES if pool.fallback else SESSION_BYTES if session is None and len(pool.accounts) > 1 else 0
+        while not body.is_complete and body.size < wanted:
+            await self._more()
+        if session is None and len(pool.accounts) > 1:
+            session = session_in_body(body.pieces)
+        is_changed = body.is_complete and any(route.model is not None for route in pool.fallback)
+        members = await self._members() if is_changed else None
+        return PoolRequest(self.head, pool, model, session, request, members)
 
     def _body_bytes(self, request: UpstreamRequest) -> int | None:
         """Return the size of the body, None if it is not known yet."""
@@ -265,27 +325,42 @@ class Exchange:
         while True:
             joined_at = gateway.clock.now()
             try:
+                if request.client is not None:
+                    gateway.spend.check_key(request.client, self.record.model, self._estimate)
                 if self._pool is None:
-                    gateway.account_budgets.check(request.route.account, self.record.model)
+                    gateway.spend.check_account(request.route.account, self.record.model, self._estimate)
                     waiting = gateway.limiter.slot_for(admission(self.record.scope))
                 elif (choice := gateway.key_pools.choose(self._pool, gateway.limiter, admission)) is not None:
-                    request, waiting = _note_choice(self.record, choice), choice.waiting
-                else:
-                    self._finish(_last_answer(self._pool, refused))
+                    request, waiting = self._note_choice(choice), choice.waiting
+                elif refused is not None:
+                    self._finish(refused)  # the answer of the last account that was reached
                     return
+                else:
+                    assert self._pool.failure is not None
+                    raise self._pool.failure
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
+            except BudgetError as error:
+                if self._comments is not None:
+                    self._comments.start()
+                if not error.is_of_choice:  # else another account of the pool may have room at once
+                    self.record.reason, began_at = BUDGET_IN_USE, gateway.loop.time()
+                    await self._times.elsewhere(gateway.spend.room(error, deadline))
+                    self._note_waited(gateway.loop.time() - began_at)
+                continue
             except UpstreamError as error:
-                _go_past(gateway, self._pool, request, error)
+                pool, now = self._pool, gateway.clock.now()
+                if pool is None or not gateway.key_pools.may_skip_unreachable(pool, request, error, now):
+                    raise
                 continue
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
-                self.record.waited_seconds = self._times.waited = self._times.waited + now - joined_at
+                self._note_waited(now - joined_at)
                 if self._pool is not None and now < deadline:
                     continue
                 gateway.calls.refused()
                 if refused is None:
-                    raise _wait_ran_out(gateway, timeout, None if self._pool is None else deadline - arrived) from None
+                    raise self._wait_ran_out(timeout, deadline - arrived) from None
                 self._finish(refused)
             if refused is None or self.response_complete:
                 return
@@ -299,17 +374,24 @@ class Exchange:
         record = self.record
         if self._pool is not None:
             changed = gateway.key_pools.begin(self._pool)
-            self._sent_body = self.request_body if changed is None else _body_of(changed, self._client.flow)
+            self._sent_body = self.request_body if changed is None else RequestBody.whole(changed, self._client.flow)
         record.ticket = record.reason = record.retry_at = None
         record.waited_seconds = self._times.waited
+        self._sent_call = None
         try:
-            if slot.waited:
-                await check_after_wait(gateway, request, record.model)
-            call = await self._call_upstream(request, slot)
+            has_waited = self._times.waited > 0 or self._times.since_arrival() > READ_AGAIN_SECONDS
+            reserved = await self._reserved(request, has_waited=has_waited)
+            try:
+                call = await self._call_upstream(request, slot)
+            finally:
+                gateway.calls.used(record, self._sent_call, self.request_body, reserved)
+                self._sent_call = None  # it refers to this exchange
         except BaseException:
             slot.abandon()  # an unreachable upstream, or a client that left, is no success
             raise
         signals = gateway.reporter.report_end(request, slot, call)
+        if any(isinstance(signal, AuthFailed) for signal in signals):
+            gateway.key_refused(request.route.account.name)
         assert call.head is not None
         status, headers, now = call.head.status, call.head.lowered, gateway.clock.now()
         if self._pool is not None:
@@ -319,7 +401,7 @@ class Exchange:
         elif status in HELD_BACK_STATUSES:
             gateway.calls.refused()
         if not call.is_held_back or not should_retry(signals, status, headers, now=now, deadline=deadline):
-            if call.is_held_back and self._pool is not None and self._pool.goes_on(request, status, signals):
+            if call.is_held_back and self._pool is not None and self._pool.may_fail_over(request, status, signals):
                 gateway.metrics.gateway_retries.add(record.scope, "next_key")
                 return call
             self._finish(call)
@@ -328,6 +410,18 @@ class Exchange:
         is_overload = any(isinstance(signal, Overloaded) for signal in signals)
         gateway.metrics.gateway_retries.add(record.scope, "overloaded" if is_overload else "rate_limited")
         return call
+
+    async def _reserved(self, request: UpstreamRequest, *, has_waited: bool) -> Reservation:
+        """Reserve what a request with a slot may cost. Raise `GatewayError` if it may no longer be sent."""
+        gateway, client, account = self._gateway, request.client, request.route.account
+        if client is not None and has_waited:  # much may have happened since it was let in
+            await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
+            gateway.access.keys.check_present(client)
+        try:
+            return gateway.spend.reserve(self.record, client, account, self._estimate)
+        except BudgetError as error:
+            error.is_of_choice = request.route.pool is not None and error.scope == account.scope
+            raise
 
     async def _call_upstream(self, request: UpstreamRequest, slot: Slot | None) -> UpstreamCall:
         """Send the request and forward its response. If a pooled connection turns out to be dead, use a new one."""
@@ -353,7 +447,7 @@ class Exchange:
                 reporter.report_head(request, slot, head)
 
         call = UpstreamCall(request, self._sent_body, self.response, self._own_headers(), on_head)
-        self._call = call
+        self._call = self._sent_call = call
         try:
             call.send(connection)
             if self._client.flow.write_paused:
@@ -362,8 +456,6 @@ class Exchange:
         finally:
             call.give_up()
             self._call = None
-            if slot is not None:
-                note_use(self._gateway, request, self.record, call, self.request_body.size)
         if error is not None:
             if slot is not None and call.head is not None:
                 reporter.report_broken(request, slot, call.head)
@@ -398,13 +490,12 @@ class Exchange:
         self.response.end([])
         self._complete()
 
-    def _respond_to_failure(self, error: UpstreamError) -> None:
+    def _fail_with(self, error: GatewayError) -> None:
         if self.response.has_begun:
             self.response.cut_off()
             self.response_complete = True
-            return
-        status, code = (504, "upstream_timeout") if error.is_timeout else (502, "upstream_failed")
-        self._respond_with(GatewayError(status, code, f"the upstream sent no usable response: {error}"))
+        else:
+            self._respond_with(error)
 
     def _complete(self) -> None:
         self.response_complete = True
@@ -416,82 +507,48 @@ class Exchange:
     def _own_headers(self) -> bytes:
         record, waited = self.record, round(self._times.waited * 1000)
         return b"x-paceline-request-id: %b\r\nx-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n%b" % (
-            record.id.encode(), record.scope.encode(), waited, b"" if self._pool is None else self._pool.headers,
+            record.id.encode(), header_value(record.scope), waited, b"" if self._pool is None else self._pool.headers,
         )  # fmt: skip
 
     # -- the record --------------------------------------------------------------------------------
 
     def _queued(self, deferred: Deferred) -> None:
         if self._pool is None and (response := response_when_held(deferred)) is not None:
-            raise _gateway_error(response)
+            raise GatewayError(response.status, response.code, response.message)
+        if self._pool is None and (error := self._refused_key()) is not None:
+            raise error
         self._gateway.calls.queued(self.record, deferred)
         if self._comments is not None:
             self._comments.start()
 
+    def _refused_key(self) -> GatewayError | None:
+        """Return the answer if the key that the request would use was refused. None if it brings one of its own."""
+        if self._has_own_key or self.record.account is None:
+            return None
+        return refused_key(self._gateway.limiter, self._gateway.access.accounts[self.record.account])
 
-def _own_error(gateway: "Gateway", error: InvalidInput | CapacityError) -> GatewayError:
-    """Return what the limiter refuses as an error of the gateway."""
-    if isinstance(error, InvalidInput):
-        return GatewayError(400, "invalid_request", str(error))
-    why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
-    return GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds)
+    def _note_choice(self, choice: Choice) -> UpstreamRequest:
+        """Note the account of a pool that the request waits for, or has a slot of."""
+        record = self.record
+        record.account, record.scope = choice.request.route.account.name, choice.scope
+        record.model = kept_model(choice.model)
+        return choice.request
 
+    def _note_waited(self, seconds: float) -> None:
+        self._times.waited += seconds
+        self.record.waited_seconds = self._times.waited
 
-def _go_past(gateway: "Gateway", pool: PoolRequest | None, request: UpstreamRequest, error: UpstreamError) -> None:
-    """Let another account of the pool serve the request. Raises the error if none may."""
-    if pool is None or not gateway.key_pools.goes_past(pool, request, error, gateway.clock.now()):
-        raise error
+    def _own_error(self, error: InvalidInput | CapacityError) -> GatewayError:
+        """Return what the limiter refuses as an error of the gateway."""
+        if isinstance(error, InvalidInput):
+            return GatewayError(400, "invalid_request", str(error))
+        gateway = self._gateway
+        why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
+        return GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds)
 
-
-def _last_answer(pool: PoolRequest, refused: UpstreamCall | None) -> UpstreamCall:
-    """Return what a client gets if no account of the pool serves its request: the answer of the last one reached."""
-    if refused is not None:
-        return refused
-    assert pool.failure is not None
-    raise pool.failure
-
-
-def _gateway_error(response: OwnResponse) -> GatewayError:
-    return GatewayError(response.status, response.code, response.message, retry_after=response.retry_after)
-
-
-async def _for_body(body: RequestBody, times: RequestTimes, reading: Coroutine[None, None, Value]) -> Value:
-    """Await something that may need more of the body. The wait for it is not the gateway's own time."""
-    return await (reading if body.is_complete else times.elsewhere(reading))
-
-
-async def _pool_request(
-    head: RequestHead, request: UpstreamRequest, model: str | None, body: RequestBody
-) -> PoolRequest:
-    """Return what its pool must know of a request. A fallback route may change the model, so it needs the body."""
-    pool, session = request.route.pool, request.session
-    assert pool is not None
-    wanted = KEPT_BYTES if pool.fallback else SESSION_BYTES if session is None and len(pool.accounts) > 1 else 0
-    while not body.is_complete and body.size < wanted:
-        await body.more()
-    if session is None and len(pool.accounts) > 1:
-        session = session_in_body(body.pieces)
-    whole = b"".join(body.pieces) if pool.fallback and body.is_complete else None
-    return PoolRequest(head, pool, model, session, request.client, whole, arrived=request)
-
-
-def _wait_ran_out(gateway: "Gateway", timeout: SlotTimeout, waited: float | None) -> GatewayError:
-    """Return the answer after the last wait. `waited` is what several waits, for accounts of a pool, had in all."""
-    message, deferred = str(timeout) if waited is None else f"no slot within {waited:g} s", timeout.deferred
-    expected = gateway.calls.expected_wait(deferred)
-    return _gateway_error(response_when_timed_out(message, deferred, gateway.clock.now(), expected))
-
-
-def _note_choice(record: CallRecord, choice: Choice) -> UpstreamRequest:
-    """Note the account of a pool that the request waits for, or has a slot of."""
-    record.account, record.scope = choice.request.route.account.name, choice.scope
-    record.model = kept_model(choice.model)
-    return choice.request
-
-
-def _body_of(data: bytes, flow: ClientFlow) -> RequestBody:
-    """Return a whole body with this content."""
-    body = RequestBody(flow)
-    body.receive(data)
-    body.end()
-    return body
+    def _wait_ran_out(self, timeout: SlotTimeout, waited: float) -> GatewayError:
+        """Return the answer after the last wait. Several waits, for accounts of a pool, had `waited` seconds in all."""
+        message, deferred = str(timeout) if self._pool is None else f"no slot within {waited:g} s", timeout.deferred
+        expected = self._gateway.calls.expected_wait(deferred)
+        own = response_when_timed_out(message, deferred, self._gateway.clock.now(), expected)
+        return GatewayError(own.status, own.code, own.message, retry_after=own.retry_after)

@@ -1,9 +1,14 @@
-"""HTTP/1.1 heads as bytes: which headers end at this hop, and how heads and chunks are written.
+"""HTTP/1.1 heads as bytes: which headers end at this hop, how heads and chunks are written, which codings are read.
 
-Here: pure functions over header lists. Names and values stay as they came, byte for byte. Never here: sockets.
+Here: functions over header lists. Names and values stay as they came, byte for byte. Responses are decompressed only to
+be read in passing: gzip and deflate are read, other codings are *unknown*, and the client gets the compressed bytes.
+Never here: sockets.
 """
 
+import re
+import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 Header = tuple[bytes, bytes]
 
@@ -23,7 +28,20 @@ HOP_BY_HOP = frozenset(
 
 LAST_CHUNK = b"0\r\n\r\n"
 _END_TO_END = frozenset({b"content-length", b"content-type", b"content-encoding"})
+_NOT_VISIBLE = re.compile(rb"[^\x21-\x7e]")
 _USUAL = frozenset({b"keep-alive", b"close", b""})
+MOST_AT_ONCE = 4 * 2**20
+"""Bytes that one piece may expand to. Usage and errors are far smaller; a compression bomb stops here."""
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_CODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
+
+_READABLE = _CODINGS | {b"identity"}
+_REFUSED = re.compile(rb";\s*q\s*=\s*0(?:\.0*)?\s*$", re.I)
+
+
+def header_value(text: str) -> bytes:
+    """Return a text as the value of a header, with a dash for each byte that is no visible ASCII character."""
+    return _NOT_VISIBLE.sub(b"-", text.encode(errors="replace"))
 
 
 def header_lines(headers: Iterable[Header]) -> bytes:
@@ -49,3 +67,43 @@ def named_by_connection(value: bytes) -> frozenset[bytes]:
     if value in _USUAL:
         return frozenset()
     return frozenset(name.strip() for name in value.split(b",")) - _END_TO_END
+
+
+class Decompressor:
+    """The decoder of one response, fed piece by piece."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+        self._has_failed = False
+
+    def feed(self, data: bytes) -> bytes:
+        if self._has_failed or self._decoder.eof:  # the decoder would store all bytes after the end
+            return b""
+        try:
+            decoded = self._decoder.decompress(data, MOST_AT_ONCE)
+        except zlib.error:
+            self._has_failed = True
+            return b""
+        self._has_failed = bool(self._decoder.unconsumed_tail)
+        return decoded
+
+
+def decompressor_for(headers: list[Header]) -> Decompressor | None:
+    """Return a decoder for these headers (names in lower case). None if not compressed, or in an unknown coding."""
+    codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
+    return Decompressor() if len(codings) == 1 and codings[0] in _CODINGS else None
+
+
+def without_coding(headers: list[Header]) -> list[Header]:
+    """Return the headers that describe the decompressed body."""
+    return [header for header in headers if header[0] != b"content-encoding"]
+
+
+@lru_cache(maxsize=64)  # few clients differ here; a value may be as long as a head
+def readable_codings(accept_encoding: bytes) -> bytes:
+    """Return the value of an `accept-encoding` without the codings that cannot be read here."""
+    given = [each.strip() for each in accept_encoding.split(b",")]
+    kept = [each for each in given if each.partition(b";")[0].strip().lower() in _READABLE]
+    if len(kept) == len(given):
+        return accept_encoding
+    return b", ".join(kept) if any(_REFUSED.search(each) is None for each in kept) else b"identity"

@@ -4,33 +4,35 @@ Here: the choice, from the load of each account and from the Governor's answers,
 sockets, waiting, and what a refusal means to an account (`paceline.core`).
 """
 
+import logging
 import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2s
+from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
+from paceline.agents.account import Account
 from paceline.core.signals import AuthFailed, BillingStop, PlatformLimit, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.account_budgets import AccountBudgets
-from paceline.gateway.client_keys import REVOKED, check_model
-from paceline.gateway.errors import BUDGET_REACHED, GatewayError
-from paceline.gateway.key_rules import IsPriced, check_price
-from paceline.gateway.member_failures import Failing, MemberFailures
-from paceline.gateway.model_names import ModelNames
-from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
+from paceline.gateway.client_keys import check_model
+from paceline.gateway.errors import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError
+from paceline.gateway.http_heads import header_value
+from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest, check_price
+from paceline.gateway.request_body import Members
+from paceline.gateway.routes import ModelNames
+from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.gateway.upstream_pool import UpstreamError
-from paceline.limiter import Limiter
-from paceline.limiter.slot import AdmissionRequest, SlotContext
+from paceline.limiter import Limiter, SlotContext
+from paceline.limiter.slot import AdmissionRequest
 from paceline.protocols import scope_of
-from paceline.settings import AccountSettings, FallbackRoute, KeyPoolSettings
-from paceline.store import ClientKey
+from paceline.settings import FallbackRoute, KeyPoolSettings
 from paceline.views.gateway_calls import MemberFailure
 
 MOST_SESSIONS = 10_000
@@ -43,6 +45,8 @@ LOOK_AGAIN_SECONDS = 1.0
 """How long a request waits for one account before it checks the others again."""
 LOOK_AGAIN_SECONDS_EACH = 0.005
 """Added for each request that waits: a look costs a fraction of a millisecond, and thousands can wait."""
+KEY_REFUSED = "key_refused"
+"""The code of the error for a call to an account whose key the provider has refused."""
 _NEXT_KEY_STATUSES = frozenset({401, 429, 529})
 _ABOUT_THE_KEY = (AuthFailed, BillingStop, QuotaClosed, RateLimited, PlatformLimit)
 _CLOSED = frozenset({"paused", "window_closed", "reserve", "unreachable", "held"})
@@ -56,6 +60,75 @@ _SESSION_IN_BODY = re.compile(
 It decides only which account is preferred, so a match inside of another object does no harm.
 """
 _LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+Admission = Callable[[str], AdmissionRequest]
+"""Returns what is asked of the limiter for a scope."""
+log = logging.getLogger("paceline.gateway")
+
+FIRST_OUTAGE_SECONDS, LONGEST_OUTAGE_SECONDS = 5.0, 300.0
+"""How long an account that could not be reached is tried last, doubling. As the Governor waits after an outage."""
+
+REPEATED_SECONDS = 30.0
+"""How long a provider must refuse an account, without serving it, to be worth a line. A single 429 is not."""
+
+
+class AccountFailures:
+    """The accounts of pools whose calls fail: each from its first failed call to the next one that it serves."""
+
+    def __init__(self, access: RequestAccess) -> None:
+        self._access = access
+        self._failing: dict[str, MemberFailure] = {}
+        self._outage_seconds: dict[str, float] = {}
+
+    def note_unreachable(self, name: str, why: str, now: float) -> None:
+        """Note a call that found no connection. The account is tried last for a while, each time for longer."""
+        until = self._tried_last_until(name)
+        if until <= now:  # calls that failed together are one outage
+            seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * self._outage_seconds.get(name, 0.0)), LONGEST_OUTAGE_SECONDS)
+            until = now + seconds
+            self._outage_seconds[name] = seconds
+            log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, why, seconds)
+        self._note("unreachable", name, why, now, until)
+
+    def note_refused(self, name: str, status: int, now: float) -> None:
+        """Note a call that the provider refused in a way that another key may not be."""
+        self._outage_seconds.pop(name, None)
+        self._note("refused", name, f"status {status}", now, None)
+
+    def note_served(self, name: str) -> None:
+        """Forget the failures of an account that has answered a call."""
+        if self._failing.pop(name, None) is not None:
+            self._outage_seconds.pop(name, None)
+
+    def is_tried_last(self, name: str, now: float) -> bool:
+        return bool(self._failing) and now < self._tried_last_until(name)
+
+    def listed(self) -> list[MemberFailure]:
+        """Return the accounts that fail, those that fail longest first. A single refusal is not worth a line."""
+        return [
+            each
+            for each in self._failing.values()
+            if each.kind == "unreachable" or each.last_at - each.since >= REPEATED_SECONDS
+        ]
+
+    def _tried_last_until(self, name: str) -> float:
+        found = self._failing.get(name)
+        return 0.0 if found is None or found.retry_at is None else found.retry_at
+
+    def _note(
+        self, kind: Literal["unreachable", "refused"], name: str, detail: str, now: float, retry_at: float | None
+    ) -> None:
+        before = self._failing.get(name)
+        self._failing[name] = MemberFailure(
+            account=name,
+            scope=self._access.accounts[name].scope,
+            pools=self._access.pools_of(name),
+            kind=kind,
+            detail=detail,
+            since=now if before is None else before.since,
+            last_at=now,
+            calls=1 if before is None else before.calls + 1,
+            retry_at=retry_at,
+        )
 
 
 class Choice(msgspec.Struct):
@@ -70,14 +143,15 @@ class Choice(msgspec.Struct):
 
 
 class PoolRequest(msgspec.Struct):
-    """A request to a pool: its head, its model and, if the pool has a fallback, its whole body."""
+    """A request to a pool: its head, its model and, if a fallback has another model, the members of its body."""
 
     head: RequestHead
     pool: KeyPoolSettings
     model: str | None
     session: str | None
-    client: ClientKey | None = None
-    body: bytes | None = None
+    arrived: UpstreamRequest
+    """The request as it was let in, with the key of one of the accounts."""
+    members: Members | None = None
     refused_by: set[str] = msgspec.field(default_factory=set)
     """Accounts that refused it in a way that waiting does not change."""
     failure: UpstreamError | None = None
@@ -86,17 +160,11 @@ class PoolRequest(msgspec.Struct):
     """The account that it waits for, or was sent to. A session leaves one that has no room for longer than one wait."""
     headers: bytes = b""
     """Headers of the response that name the account, once there is a slot."""
-    arrived: UpstreamRequest | None = None
-    """The request as it was let in, with the key of one of the accounts."""
+    estimate: Estimate = Estimate()
 
-    def authorized(self, account: str) -> UpstreamRequest | None:
-        """Return the request with the key of the account, if that was checked just now."""
-        is_new = self.choice is None and self.arrived is not None and self.arrived.route.account.name == account
-        return self.arrived if is_new else None
-
-    def goes_on(self, request: UpstreamRequest, status: int, signals: Sequence[Signal]) -> bool:
+    def may_fail_over(self, request: UpstreamRequest, status: int, signals: Sequence[Signal]) -> bool:
         """Return whether another key may serve the request. Waiting would not help with the one that refused it."""
-        if request.has_own_key or not goes_to_next_key(status, signals):
+        if request.has_own_key or not refuses_key(status, signals):
             return False
         self.refused_by.add(request.route.account.name)
         return True
@@ -112,85 +180,89 @@ class _Candidate(msgspec.Struct):
 class KeyPools:
     """What the pools of one gateway remember: who was used last, and which account each session uses."""
 
-    def __init__(self, access: RequestAccess, names: ModelNames, is_priced: IsPriced, budgets: AccountBudgets) -> None:
-        """`is_priced` returns whether the cost of a model is known."""
+    def __init__(self, access: RequestAccess, names: ModelNames, spend: SpendLedger) -> None:
         self._access = access
         self._names = names
-        self._is_priced = is_priced
-        self._budgets = budgets
+        self._spend = spend
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._failures = MemberFailures()
+        self.failures = AccountFailures(access)
 
     @property
     def sessions(self) -> int:
         """The number of sessions whose account is remembered."""
         return len(self._account_of)
 
-    def choose(
-        self, request: PoolRequest, limiter: Limiter, admission: Callable[[str], AdmissionRequest]
-    ) -> Choice | None:
+    def choose(self, request: PoolRequest, limiter: Limiter, admission: Admission) -> Choice | None:
         """Return the account to use now, or the one to wait for. None: each has refused this request for good.
 
         Raises `GatewayError` if a person must help first: all accounts are held.
         """
-        request.choice = self._choose(request, limiter, admission)
-        return request.choice
-
-    def _choose(
-        self, request: PoolRequest, limiter: Limiter, admission: Callable[[str], AdmissionRequest]
-    ) -> Choice | None:
+        if request.arrived.client is not None:  # no other account would take a key that was revoked meanwhile
+            self._access.keys.check_present(request.arrived.client)
         deferred: list[_Candidate] = []
         useless: list[GatewayError] = []
+        request.choice = self._first_open(request, limiter, admission, deferred, useless)
+        if request.choice is None and (best := best_to_wait_for(deferred)) is not None:
+            request.choice = best.choice
+        if request.choice is None and not request.refused_by:
+            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
+        return request.choice
+
+    def _first_open(
+        self,
+        request: PoolRequest,
+        limiter: Limiter,
+        admission: Admission,
+        deferred: list[_Candidate],
+        useless: list[GatewayError],
+    ) -> Choice | None:
+        """Return the first account that has a slot now, and note why the others before it have none."""
         for choice in self._choices(request, limiter, admission, useless):
-            if self._is_last_resort(choice, limiter) and any(not _is_closed(each) for each in deferred):
-                break  # an open account will have room; the choices that follow are last resorts too
+            account = choice.request.route.account
+            is_last_resort = choice.fallback is not None or self.failures.is_tried_last(
+                account.name, limiter.clock.now()
+            )
+            if is_last_resort and any(not _is_closed(each) for each in deferred):
+                return None  # an open account will have room; the choices that follow are last resorts too
             try:
                 verdict = choice.waiting.enter_now()
             except CapacityError:
                 return choice  # nothing is granted now; the wait ends, or says why
             if verdict is None:
                 return choice
-            deferred.append(_Candidate(choice, verdict))
-        best = best_to_wait_for(deferred)
-        if best is not None:
-            return best.choice
-        if not request.refused_by:
-            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
+            refused = None if choice.request.has_own_key else refused_key(limiter, account)
+            if refused is not None:
+                useless.append(refused)
+            else:
+                deferred.append(_Candidate(choice, verdict))
         return None
 
     def _choices(
-        self,
-        request: PoolRequest,
-        limiter: Limiter,
-        admission: Callable[[str], AdmissionRequest],
-        useless: list[GatewayError],
+        self, request: PoolRequest, limiter: Limiter, admission: Admission, useless: list[GatewayError]
     ) -> Iterable[Choice]:
         """Yield the accounts in the order in which they are tried, then the fallback routes."""
-        accounts = [self._access.account(name) for name in request.pool.accounts if name not in request.refused_by]
+        accounts = [self._access.accounts[name] for name in request.pool.accounts if name not in request.refused_by]
         kept = None
         if request.session is not None and request.choice is None:
             kept = self._account_of.get((request.pool.name, request.session))
         now = limiter.clock.now()
 
-        def rank(account: AccountSettings) -> tuple[bool, bool, float, int]:
+        def rank(account: Account) -> tuple[bool, bool, float, int]:
             name = account.name
+            scope = scope_of(account.provider, name, request.model)
+            load = max(load_of(*limiter.demand(account.scope)), load_of(*limiter.demand(scope)))
             is_new = kept is not None and name != kept
-            return (
-                self._failures.is_tried_last(name, now),
-                is_new,
-                self._load(limiter, account, request.model),
-                self._used(name),
-            )
+            return self.failures.is_tried_last(name, now), is_new, load, self._used_at.get(name, 0)
 
         for account in sorted(accounts, key=rank):
             try:
-                self._budgets.check(account, request.model)
-                upstream = request.authorized(account.name) or self._access.authorize(request.head, account.name)
+                self._spend.check_account(account, request.model, request.estimate)
+                upstream = request.arrived
+                if upstream.route.account.name != account.name:
+                    upstream = self._access.forwarded(request.head, upstream.login, account.name)
             except GatewayError as error:
-                if error.code == REVOKED:  # no other account would take the client's key
-                    raise
                 useless.append(error)
                 continue
             scope = self._names.scope(account.provider, account.name, request.model)
@@ -199,38 +271,28 @@ class KeyPools:
             if (choice := self._fallback(request, route, limiter, admission)) is not None:
                 yield choice
 
-    def _is_last_resort(self, choice: Choice, limiter: Limiter) -> bool:
-        """Return whether the choice is for a pool without an open account: a fallback, or one just unreachable."""
-        name = choice.request.route.account.name
-        return choice.fallback is not None or self._failures.is_tried_last(name, limiter.clock.now())
-
     def _fallback(
-        self,
-        request: PoolRequest,
-        route: FallbackRoute,
-        limiter: Limiter,
-        admission: Callable[[str], AdmissionRequest],
+        self, request: PoolRequest, route: FallbackRoute, limiter: Limiter, admission: Admission
     ) -> Choice | None:
         """Return the request as it is sent on a fallback route. None if it cannot use the route."""
-        account, model = self._access.account(route.account), route.model or request.model
-        scope = canonical_scope(scope_of(account.provider, account.name, model))
-        head, body = request.head, None
+        account, model = self._access.accounts[route.account], route.model or request.model
+        client, head, body = request.arrived.client, request.head, None
         try:
-            if request.client is not None:
-                check_model(request.client, account.provider, model)
-                check_price(request.client, model, self._is_priced)
-            self._budgets.check(account, model)
+            if client is not None:
+                check_model(client, account.provider, model)
+                check_price(client, model, self._spend.is_priced)
+            self._spend.check_account(account, model, request.estimate)
             if route.account in request.refused_by:
                 return None
             if route.model is not None and route.model != request.model:
-                changed = with_model(request.head, request.body, route.model)
+                changed = with_model(request.head, request.members, route.model)
                 if changed is None:
                     return None
                 head, body = changed
-            upstream = self._access.authorize(head, account.name)
+            upstream = self._access.forwarded(head, request.arrived.login, account.name)
         except GatewayError:
             return None
-        scope = self._names.counted_scope(scope)
+        scope = self._names.counted_scope(canonical_scope(scope_of(account.provider, account.name, model)))
         name = f"{account.name}/{model or 'unnamed'}"
         return Choice(upstream, scope, model, limiter.slot_for(admission(scope)), body, name)
 
@@ -241,9 +303,9 @@ class KeyPools:
         name = choice.request.route.account.name
         self._count += 1
         self._used_at[name] = self._count
-        request.headers = b"x-paceline-account: %b\r\n" % name.encode()
+        request.headers = b"x-paceline-account: %b\r\n" % header_value(name)
         if choice.fallback is not None:
-            request.headers += b"x-paceline-fallback: %b\r\n" % choice.fallback.encode()
+            request.headers += b"x-paceline-fallback: %b\r\n" % header_value(choice.fallback)
         elif request.session is not None:
             place = (request.pool.name, request.session)
             self._account_of[place] = name
@@ -252,60 +314,37 @@ class KeyPools:
                 self._account_of.popitem(last=False)
         return choice.body
 
-    def goes_past(self, request: PoolRequest, sent: UpstreamRequest, error: UpstreamError, now: float) -> bool:
+    def may_skip_unreachable(
+        self, request: PoolRequest, sent: UpstreamRequest, error: UpstreamError, now: float
+    ) -> bool:
         """Return whether another account may serve a request whose upstream could not be reached."""
         name = sent.route.account.name
         if not error.is_unsent or sent.has_own_key or name in request.refused_by:
             return False
-        self._failures.note_unreachable(name, str(error), now)
+        self.failures.note_unreachable(name, str(error), now)
         request.refused_by.add(name)
         request.failure = error
         return True
 
     def note_answer(self, sent: UpstreamRequest, status: int, signals: Sequence[Signal], now: float) -> None:
         """Note that the account of the request has answered, be it that its key cannot be used."""
-        if sent.has_own_key or not goes_to_next_key(status, signals):
-            self._failures.note_served(sent.route.account.name)
+        if sent.has_own_key or not refuses_key(status, signals):
+            self.failures.note_served(sent.route.account.name)
         else:
-            self._failures.note_refused(sent.route.account.name, status, now)
+            self.failures.note_refused(sent.route.account.name, status, now)
 
-    def failures(self) -> list[MemberFailure]:
-        """Return the accounts of pools that have failed since they last served, those that fail longest first."""
-        failing = self._failures.failing.items()
-        return [self._failure(name, each) for name, each in failing if each.is_worth_showing]
-
-    def _failure(self, name: str, failing: Failing) -> MemberFailure:
-        return MemberFailure(
-            account=name,
-            scope=self._access.account(name).scope,
-            pools=self._access.pools_of(name),
-            kind=failing.kind,
-            detail=failing.detail,
-            since=failing.since,
-            last_at=failing.last_at,
-            calls=failing.calls,
-            retry_at=failing.tried_last_until or None,
-        )
-
-    def uncounted(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
+    def without_slot(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
         """Return a request without a slot as it is sent: to the first account in the pool's order that is open.
 
         Files and batches belong to an account, so these requests are not spread.
         """
         assert request.route.pool is not None
         now = limiter.clock.now()
-        for name in sorted(request.route.pool.accounts, key=lambda each: self._failures.is_tried_last(each, now)):
-            status = limiter.scope_status(self._access.account(name).scope)
+        for name in sorted(request.route.pool.accounts, key=lambda each: self.failures.is_tried_last(each, now)):
+            status = limiter.scope_status(self._access.accounts[name].scope)
             if self._access.has_key(name) and (status is None or not is_shut(status)):
-                return self._access.authorize(head, name)
+                return self._access.forwarded(head, request.login, name)
         return request
-
-    def _load(self, limiter: Limiter, account: AccountSettings, model: str | None) -> float:
-        scope = scope_of(account.provider, account.name, model)
-        return max(load_of(*limiter.demand(account.scope)), load_of(*limiter.demand(scope)))
-
-    def _used(self, name: str) -> int:
-        return self._used_at.get(name, 0)
 
 
 # -- the rules -----------------------------------------------------------------------------------
@@ -327,21 +366,34 @@ def best_to_wait_for(candidates: Sequence[_Candidate]) -> _Candidate | None:
     for each in waits:
         if not _is_closed(each):
             return each
-    return min(waits, key=_opens_at, default=None)
+    return min(
+        waits, key=lambda each: math.inf if each.deferred.retry_at is None else each.deferred.retry_at, default=None
+    )
 
 
 def _is_closed(candidate: _Candidate) -> bool:
     return candidate.deferred.reason in _CLOSED
 
 
-def _opens_at(candidate: _Candidate) -> float:
-    at = candidate.deferred.retry_at
-    return math.inf if at is None else at
+def refused_key(limiter: Limiter, account: Account) -> GatewayError | None:
+    """Return the answer to a call for an account whose key the provider has refused: nothing comes of waiting.
+
+    A later call asks again, when the Governor lets one in.
+    """
+    status = limiter.scope_status(account.scope)
+    if status is None or status.paused_reason != "auth":
+        return None
+    return GatewayError(401, KEY_REFUSED, f"{account.scope}: {status.notice}")
 
 
 def all_held(pool: str, held: Sequence[str], errors: Sequence[GatewayError]) -> GatewayError:
-    """Return the answer if no account can serve: a 402 if only budgets are in the way, else a 403."""
+    """Return the answer if no account can serve: about a refused key or a budget if one is in the way, else a 403."""
     message = f"no account of the pool {pool} can serve this: {'; '.join([*held, *map(str, errors)])}"
+    for error in errors:
+        if isinstance(error, BudgetError) and error.code == BUDGET_IN_USE:
+            return BudgetError(error.status, error.code, message, error.scope, retry_after=error.retry_after)
+    if any(each.code == KEY_REFUSED for each in errors):
+        return GatewayError(401, KEY_REFUSED, message)
     if held or any(each.code != BUDGET_REACHED for each in errors):
         return GatewayError(403, "held", message)
     return GatewayError(402, BUDGET_REACHED, message, retry_after=errors[0].retry_after)
@@ -361,12 +413,12 @@ def session_in_body(pieces: Sequence[bytes]) -> str | None:
     return None if found is None else blake2s(found[1] or found[2], digest_size=12).hexdigest()
 
 
-def goes_to_next_key(status: int, signals: Sequence[Signal]) -> bool:
+def refuses_key(status: int, signals: Sequence[Signal]) -> bool:
     """Return whether a response refuses the key, so that another key may serve the same request."""
     return status in _NEXT_KEY_STATUSES or any(isinstance(signal, _ABOUT_THE_KEY) for signal in signals)
 
 
-def with_model(head: RequestHead, body: bytes | None, model: str) -> tuple[RequestHead, bytes | None] | None:
+def with_model(head: RequestHead, members: Members | None, model: str) -> tuple[RequestHead, bytes | None] | None:
     """Return the head and the body of a request with another model. None if there is no model to replace.
 
     All other members of the body keep their bytes.
@@ -374,11 +426,7 @@ def with_model(head: RequestHead, body: bytes | None, model: str) -> tuple[Reque
     target, replaced = _MODEL_IN_TARGET.subn(rb"\g<1>" + quote(model, safe="").encode(), head.target, count=1)
     if replaced:
         return RequestHead(head.method, target, head.headers), None
-    try:
-        members = msgspec.json.decode(body or b"", type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    if "model" not in members:
+    if members is None or "model" not in members:
         return None
     changed = msgspec.json.encode({**members, "model": model})
     kept = [header for header in head.headers if header[0].lower() not in _LENGTH_HEADERS]

@@ -1,27 +1,40 @@
-"""Access to the gateway: authentication, the account, and the request as it is forwarded.
+"""Access to the gateway: who a request comes from, what it may do, and the request as it is forwarded.
 
-Here: everything that is decided from a request's head alone. The result is an `UpstreamRequest`, or a `GatewayError`
-with the message for the client. Never here: sockets, waiting, bodies.
+Here: what is decided from a request's head, as an `UpstreamRequest`, and the rules for the body of a call: its model,
+the models it may fall back to, and their price. Who may not do something gets a `GatewayError` with the message for the
+client. Never here: sockets, slots, what is spent (`spend_ledger.py`).
 """
 
 import hmac
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from copy import copy
 
 import msgspec
 
-from paceline.agents.account import gateway_key
-from paceline.gateway.client_keys import ClientKeys, check_key_address, is_client_key
-from paceline.gateway.decompression import readable_codings
+from paceline.agents.account import Account, gateway_key
+from paceline.engine.key_commands import KEY_PREFIX, scope_of_key
+from paceline.gateway.client_keys import (
+    MISS_SECONDS,
+    OUTAGE_SECONDS,
+    READ_AGAIN_SECONDS,
+    ClientKeys,
+    check_key_address,
+    check_model,
+    is_client_key,
+)
 from paceline.gateway.errors import GatewayError
-from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection
+from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings
+from paceline.gateway.request_body import KEPT_BYTES, RequestBody, parsed
+from paceline.gateway.request_log import kept_model
 from paceline.gateway.routes import Route, Routes, account_name, check_session_name
+from paceline.gateway.spend_ledger import unpriced
 from paceline.limiter.slot import SlotGroup
 from paceline.protocols import Family, key_position, login_refusal, with_key
+from paceline.protocols.families import home_family
 from paceline.protocols.keys import KeyPosition, PresentedKey, key_in_header, key_in_query
-from paceline.settings import AccountSettings, KeyPoolSettings
+from paceline.settings import KeyPoolSettings
 from paceline.store import ClientKey
 
 LONGEST_MAX_WAIT_SECONDS = 86400.0
@@ -44,8 +57,20 @@ _LENGTH = b"content-length"
 _KEY_HEADERS = frozenset({b"x-api-key", b"authorization", b"x-goog-api-key", b"api-key"})
 _READ_HERE = frozenset({b"host", b"origin", b"sec-fetch-site", b"expect", b"accept-encoding"})
 _NOT_FORWARDED = frozenset({b"host", b"expect"})
-_FAIRNESS_ID = b"x-gateway-fairness-id"
-_SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP | {_FAIRNESS_ID}
+_WITHDRAWN = b"x-gateway-fairness-id"
+"""Ignored, and not passed on: its value may be a person's address, which was never meant for the provider."""
+_SPECIAL = _KEY_HEADERS | _READ_HERE | HOP_BY_HOP | {_WITHDRAWN}
+_PREFIX = KEY_PREFIX.encode()
+IsPriced = Callable[[str], bool]
+MoreOfBody = Callable[[], Awaitable[None]]
+
+_FALLBACKS = frozenset({"models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "route"})
+"""Members in which OpenRouter and LiteLLM accept further models."""
+_READ = _FALLBACKS | {"model", "background"}
+_NO_MODELS = frozenset({"fallback", "sort"})
+"""Values of OpenRouter's `route`."""
+_LATER_ANSWERS = (b"/responses", b"/interactions")
+"""Calls that can answer in the background: the tokens are then in another answer, which takes no slot."""
 
 
 class RequestHead(msgspec.Struct, gc=False):
@@ -74,6 +99,15 @@ class RequestHead(msgspec.Struct, gc=False):
                 self.sorted_headers = known.with_length(changed[0][0])
 
 
+class Login(msgspec.Struct, gc=False):
+    """What lets a request in."""
+
+    position: KeyPosition | None
+    """The key position that holds it, None if `x-paceline-token` does."""
+    secret: bytes
+    client: ClientKey | None = None
+
+
 class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     """An accepted request: what is sent upstream, for which account, and how it waits."""
 
@@ -93,22 +127,17 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     max_wait: float | None = None
     keepalive: float | None = None
     """Seconds between the signs of life that the client wants while its stream waits."""
-    client: ClientKey | None = None
-    """The key of a client, if the request came with one."""
+    login: Login
     group: SlotGroup | None = None
+
+    @property
+    def client(self) -> ClientKey | None:
+        """The key of a client, if the request came with one."""
+        return self.login.client
 
     @property
     def takes_slot(self) -> bool:
         return self.method == "POST" and self.route.is_model_call
-
-
-class _Login(msgspec.Struct, gc=False):
-    """What lets a request in."""
-
-    position: KeyPosition | None
-    """The key position that holds it, None if `x-paceline-token` does."""
-    secret: bytes
-    client: ClientKey | None = None
 
 
 class RequestAccess:
@@ -116,7 +145,7 @@ class RequestAccess:
 
     def __init__(
         self,
-        accounts: Iterable[AccountSettings],
+        accounts: Iterable[Account],
         *,
         token: str,
         environ: Mapping[str, str],
@@ -125,7 +154,6 @@ class RequestAccess:
         is_session_key: Callable[[str, bytes], bool] | None = None,
     ) -> None:
         """`token` is that of this home. The last two decide about all tokens and all session keys of the fleet."""
-        accounts = list(accounts)
         self.keys = ClientKeys()
         """The keys of clients. Without any, only tokens and the keys of sessions let a request in."""
         self._routes = Routes(accounts)
@@ -134,7 +162,9 @@ class RequestAccess:
         self._is_session_key = is_session_key or (
             lambda account, given: hmac.compare_digest(given, gateway_key(token, account).encode())
         )
-        self._accounts = frozenset(account.name for account in accounts)
+        self.accounts: Mapping[str, Account] = self._routes.accounts
+        self._keys: dict[str, bytes] = {}
+        """The keys of accounts that were read and found to be usable."""
         self._environ = environ
         self._hosts = None if hosts is None else {host.lower().encode() for host in hosts}
 
@@ -142,42 +172,60 @@ class RequestAccess:
         """Serve these pools of keys, whose accounts must be among those of the gateway."""
         self._routes.pools = pools
 
-    def account(self, name: str) -> AccountSettings:
-        """Return an account that a pool names."""
-        return self._routes.account(name)
-
     def pools_of(self, account: str) -> tuple[str, ...]:
         """Return the pools that the account is in, also as a fallback."""
         return tuple(pool.name for pool in self._routes.pools.values() if account in pool.all_accounts)
 
     def has_key(self, name: str) -> bool:
         """Return whether the account's key is there, or it needs none."""
-        variable = self.account(name).key_env
+        variable = self.accounts[name].key_env
         return variable is None or bool(self._environ.get(variable, "").strip())
 
     def family(self, head: RequestHead) -> Family:
         """Return the protocol in which the client expects its errors."""
         return self._routes.family(head.target.partition(b"?")[0])
 
-    def authorize(self, head: RequestHead, account: str | None = None) -> UpstreamRequest:
-        """Return the request to forward, with the key of `account` if its path names a pool. Raises `GatewayError`."""
+    async def let_in(self, head: RequestHead) -> UpstreamRequest:
+        """Return the request to forward, by the keys of clients as they are now. Raises `GatewayError`."""
+        if self.keys.is_due(READ_AGAIN_SECONDS) and presents_client_key(head):
+            await self.keys.catch_up(READ_AGAIN_SECONDS)
+        try:
+            return self.authorize(head)
+        except GatewayError as error:
+            if error.code != INVALID_TOKEN or not presents_client_key(head):
+                raise
+        await self.keys.catch_up(MISS_SECONDS)  # it may have been made a moment ago
+        try:
+            return self.authorize(head)
+        except GatewayError as error:
+            if error.code == INVALID_TOKEN and self.keys.is_outage:
+                message = "this key is not known, and the keys cannot be read now; try again"
+                raise GatewayError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS) from None
+            raise
+
+    def authorize(self, head: RequestHead) -> UpstreamRequest:
+        """Return the request to forward. With a pool in its path, it has the key of one of its accounts."""
         if head.method == "TRACE":  # its response would contain the account's key
             raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
         sorted_headers = head.sorted_headers or self._sorted(head)
-        presented = sorted_headers.presented
-        path, mark, query = head.target.partition(b"?")
+        path = head.target.partition(b"?")[0]
         name = account_name(path)
-        login = self._check_token(name, sorted_headers.ours, presented)
-        position = login.position
+        login = self._check_token(name, sorted_headers.ours, sorted_headers.presented)
         if login.client is not None:
             check_key_address(login.client, name)
-        route = self._routes.resolve(path, account)
-        if route.pool is not None and account is None:  # a key that is not set is no reason to refuse yet
-            account = next((name for name in route.pool.accounts if self.has_key(name)), None)
-            route = self._routes.resolve(path, account)
+        account, pool = None, self._routes.resolve(path).pool
+        if pool is not None:  # a key that is not set is no reason to refuse yet
+            account = next((name for name in pool.accounts if self.has_key(name)), None)
+        return self.forwarded(head, login, account)
+
+    def forwarded(self, head: RequestHead, login: Login, account: str | None) -> UpstreamRequest:
+        """Return the request of a client that was let in, with the key of `account` if its path names a pool."""
+        sorted_headers = head.sorted_headers or SortedHeaders(head)
+        path, mark, query = head.target.partition(b"?")
+        route, position = self._routes.resolve(path, account), login.position
         target = route.path + mark + query
         if position is None:
-            _check_logins(presented, route.account.provider)
+            _check_logins(sorted_headers.presented, route.account.provider)
             key_headers = sorted_headers.raw_keys
         else:
             wanted = key_position(route.account.provider, route.family, position)
@@ -193,7 +241,7 @@ class RequestAccess:
             is_chunked=sorted_headers.is_chunked,
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
-            client=login.client,
+            login=login,
         )
         if login.secret in request.head or self._token in request.head:
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
@@ -203,16 +251,28 @@ class RequestAccess:
             request.priority = _priority(ours)
             request.max_wait = _seconds(ours, MAX_WAIT, 0.0, LONGEST_MAX_WAIT_SECONDS)
             request.keepalive = _seconds(ours, KEEPALIVE, SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS)
-        if login.client is not None:
-            self._queue_by_key(request, login.client, sorted_headers.ours)
+        if login.client is not None:  # it waits in the group of its key, and can name only sessions of its key
+            scope = scope_of_key(login.client.name)
+            request.group = SlotGroup(scope, login.client.weight)
+            request.priority = min(request.priority, login.client.priority_max)
+            request.session = None if request.session is None else f"{scope}:{request.session}"
         return request
 
-    def _queue_by_key(self, request: UpstreamRequest, client: ClientKey, ours: dict[bytes, bytes]) -> None:
-        """Let the request wait in the group of its key. A client can name only sessions of its own key."""
-        request.group = self.keys.group(client, ours.get(_FAIRNESS_ID, b""))
-        request.priority = min(request.priority, client.priority_max)
-        if request.session is not None:
-            request.session = f"{request.group.scope}:{request.session}"
+    def body_rules(self, request: UpstreamRequest) -> "BodyRules | None":
+        """Return the rules for the body of a call, None if there are none."""
+        key, route = request.client, request.route
+        accounts = [route.account] if route.pool is None else [self.accounts[name] for name in route.pool.all_accounts]
+        budgeted = next((each.name for each in accounts if each.daily_budget is not None), None)
+        if key is not None:
+            if key.models:
+                return BodyRules(f"the key {key.name}", "models", key, budgeted)
+            if key.budget is not None:
+                return BodyRules(f"the key {key.name}", "a budget", key, budgeted)
+        if budgeted is not None:
+            return BodyRules(f"the account {budgeted}", "a budget", key, budgeted)
+        if key is not None and key.tpm is not None and route.path.rstrip(b"/").endswith(_LATER_ANSWERS):
+            return BodyRules(f"the key {key.name}", "a limit of tokens", key)
+        return None
 
     def _sorted(self, head: RequestHead) -> "SortedHeaders":
         """Return the headers of a request, which must come from no web page, and keep them in its head."""
@@ -231,7 +291,7 @@ class RequestAccess:
         if is_other_page or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _check_token(self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> _Login:
+    def _check_token(self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Login:
         """Return the token of the request. Raises `GatewayError` if there is none.
 
         Sessions of the account have a key of their own in its place, and so have clients.
@@ -242,21 +302,24 @@ class RequestAccess:
         tokens = [each for each in given if not is_client_key(each[1])]
         for position, secret in tokens:
             if self._is_token(secret):
-                return _Login(position, secret)
-        for position, secret in tokens if account in self._accounts else ():
+                return Login(position, secret)
+        for position, secret in tokens if account in self.accounts else ():
             if self._is_session_key(account, secret):
-                return _Login(position, secret)
+                return Login(position, secret)
         for position, secret in given:
             if (client := self.keys.find(secret)) is not None:
-                return _Login(position, secret, client)
+                return Login(position, secret, client)
         raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)
 
-    def _key(self, account: AccountSettings) -> bytes:
+    def _key(self, account: Account) -> bytes:
+        if (known := self._keys.get(account.name)) is not None:
+            return known
         key = self._environ.get(account.key_env or "", "").strip().encode()
         if account.key_env is not None and not key:
             raise GatewayError(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
         if (message := login_refusal(key, account.provider)) is not None:
             raise GatewayError(403, "subscription", f"{account.key_env}: {message}")
+        self._keys[account.name] = key
         return key
 
 
@@ -382,3 +445,118 @@ def _seconds(ours: dict[bytes, bytes], name: bytes, least: float, most: float) -
         message = f"{name.decode()} must be a number of seconds from {least:g} to {most:g}"
         raise GatewayError(400, "bad_header", message)
     return seconds
+
+
+def presents_client_key(head: RequestHead) -> bool:
+    """Return whether a key of a client may be in the head. Others need not wait for a store."""
+    return _PREFIX in b" ".join([head.target, *[value for _, value in head.headers]])
+
+
+# -- the rules for bodies ------------------------------------------------------------------------
+
+
+class BodyRules(msgspec.Struct, frozen=True):
+    """Why the body of a call is read whole: `who` has `what`. `budgeted` is an account with a budget."""
+
+    who: str
+    what: str
+    key: ClientKey | None
+    budgeted: str | None = None
+
+    async def check(
+        self, request: UpstreamRequest, body: RequestBody, model: str | None, is_priced: IsPriced, more: MoreOfBody
+    ) -> None:
+        """Raise `GatewayError` unless the rules allow the call. Reads the whole body; `more` waits for a part of it."""
+        provider, key = request.route.account.provider, self.key
+
+        def check_one(name: str | None) -> None:
+            if key is not None:
+                check_model(key, provider, name)
+                check_price(key, name, is_priced)
+
+        check_one(model)
+        if request.route.model is not None and home_family(provider) == "gemini":
+            return  # Google reads the model in the path and knows none of the other members
+        members = await self._members(body, more)
+        has_budget = self.budgeted is not None or (key is not None and key.budget is not None)
+        if (has_budget or (key is not None and key.tpm is not None)) and any(
+            name == "background" and value not in (False, None) for name, value in members
+        ):
+            why = f"{self.who} has {self.what}" if self.what != "models" else self._counting(key)
+            message = f"{why}, so `background` must be false: the tokens would not be counted"
+            raise GatewayError(403, "background_not_allowed", message)
+        if self.what == "a limit of tokens":
+            return
+        if request.route.model is None:
+            self._check_same_model(members, model)
+        for name in _further_models(members):
+            if not isinstance(name, str):
+                message = f"{self.who} has {self.what}, and the body has a fallback that is no name of a model"
+                raise GatewayError(403, "model_not_allowed", message)
+            check_one(name)
+            if self.budgeted is not None and not is_priced(name):
+                raise unpriced(name, f"account {self.budgeted}")
+
+    async def _members(self, body: RequestBody, more: MoreOfBody) -> list[tuple[str, object]]:
+        """Return the members that matter, names in lower case: some servers do not distinguish it.
+
+        A body that cannot be read is refused. A server that is less strict may find another model in it.
+        """
+        while not body.is_complete:
+            if body.size >= KEPT_BYTES:
+                message = f"{self.who} has {self.what}, so a body may have {KEPT_BYTES:,} bytes"
+                raise GatewayError(413, "body_too_large", message)
+            await more()
+        try:
+            raw = await body.members()
+            wanted = [(low, value) for name, value in raw.items() if (low := name.lower()) in _READ]
+            return await parsed(body.size, lambda: [(name, msgspec.json.decode(value)) for name, value in wanted])
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            message = f"{self.who} has {self.what}, so the body must be a JSON object: {error}"
+            raise GatewayError(400, "invalid_body", message) from None
+
+    def _counting(self, key: ClientKey | None) -> str:
+        """Return why the tokens of a call with a key for certain models are counted."""
+        assert key is not None
+        if key.budget is None and self.budgeted is not None:
+            return f"the account {self.budgeted} has a budget"
+        return f"the key {key.name} has {'a limit of tokens' if key.budget is None else 'a budget'}"
+
+    def _check_same_model(self, members: list[tuple[str, object]], model: str | None) -> None:
+        """Raise `GatewayError` if a body names two models: the provider may take the one that was not checked."""
+        for name, value in members:
+            last = kept_model(value) if isinstance(value, str) else value
+            if name == "model" and last != model:
+                message = f"the body names two models, {model!r:.80} and {last!r:.80}; {self.who} allows one"
+                raise GatewayError(403, "model_not_allowed", message)
+
+
+def check_price(key: ClientKey, model: str | None, is_priced: IsPriced) -> None:
+    """Raise `GatewayError` if the key has a budget and nobody knows what the model costs."""
+    if key.budget is None or (model is not None and is_priced(model)):
+        return
+    if model is None:
+        message = f"the key {key.name} has a budget, so each call must name a model that has a price"
+    else:
+        raise unpriced(model, f"key {key.name}")
+    raise GatewayError(403, "model_not_priced", message)
+
+
+def _further_models(members: list[tuple[str, object]]) -> Iterator[object]:
+    for name, value in members:
+        is_way = name == "route" and isinstance(value, str) and value in _NO_MODELS
+        if name in _FALLBACKS and not is_way:
+            yield from _names(value)
+
+
+def _names(value: object) -> Iterator[object]:
+    """Yield the names in a list of fallbacks: names, `{"model": NAME, ...}` or `{NAME: [NAME, ...]}`."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _names(each)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if name == "model" or "model" not in value or isinstance(each, list | Mapping):
+                yield from _names(each)
+    elif value is not None:
+        yield value

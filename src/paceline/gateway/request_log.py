@@ -7,10 +7,8 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from paceline.core.values.scopes import is_provider_scope
-from paceline.core.values.tokens import Tokens
+from paceline.views.gateway_calls import GatewayCall
 
 KEPT_REQUESTS = 1000
 """Requests that ended and can still be looked up: minutes of a busy day, and less than a megabyte."""
@@ -20,34 +18,20 @@ FIRST_ERROR = 400
 _SECONDS = 60
 
 
-class CallRecord(msgspec.Struct, gc=False, kw_only=True):
-    """One request as it is known so far. The exchange that serves it fills it in."""
+class CallRecord(GatewayCall, gc=False, kw_only=True):
+    """One request as it is known so far. The exchange that serves it fills it in. Times are on the gateway's clock.
 
-    id: str
-    began_at: float
-    """On the gateway's clock, as all times here."""
-    scope: str = ""
-    account: str | None = None
-    """None until the request is let in. One that never is leaves no trace."""
+    `account` is None until it is let in. One that never is leaves no trace.
+    """
+
     is_billed: bool = True
     """Whether its account pays for tokens."""
-    key: str | None = None
-    model: str | None = None
     ticket: str | None = None
     """The ticket of the slot that it waits for."""
     queued_at: float = 0.0
     """When it began to wait for that slot."""
-    reason: str | None = None
-    """Why it waits, or why the gateway refused it."""
-    detail: str | None = None
-    """What the gateway wrote to the client that it refused."""
-    retry_at: float | None = None
-    waited_seconds: float = 0.0
-    first_byte_seconds: float | None = None
     seconds: float | None = None
     """None until it has ended."""
-    status: int | None = None
-    tokens: Tokens | None = None
     is_estimated: bool = False
 
 
@@ -98,7 +82,7 @@ class RequestLog:
         self._count = number = self._count + 1
         return CallRecord(id=f"{self._prefix}{number:x}", began_at=now)
 
-    def let_in(self, record: CallRecord, now: float) -> None:
+    def admit(self, record: CallRecord, now: float) -> None:
         """List a request whose account is known now."""
         self._live[record.id] = record
         self.arrivals.add(now)
@@ -134,3 +118,8 @@ class RequestLog:
         """Return the request, as long as it is known."""
         record = self._live.get(request_id)
         return record or next((each for each in self._ended if each.id == request_id), None)
+
+
+def kept_model(name: str | None) -> str | None:
+    """Return the name of a model as far as it is kept."""
+    return name if name is None or len(name) <= LONGEST_MODEL_NAME else name[:LONGEST_MODEL_NAME]

@@ -9,10 +9,12 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from paceline.agents.account import Account
+from paceline.core.values.scopes import canonical_scope
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.upstream_pool import Origin, parse_base_url
-from paceline.protocols import Family, detect_name, family_of, is_model_use, model_in_path, takes_slot
-from paceline.settings import AccountSettings, KeyPoolSettings
+from paceline.protocols import Family, detect_name, family_of, is_model_use, model_in_path, scope_of, takes_slot
+from paceline.settings import KeyPoolSettings
 
 PREFIX = b"/gateway/"
 USUAL_BASE_URLS = {
@@ -36,12 +38,18 @@ _SUBSCRIPTION = (
     "{name} is a subscription, and the gateway takes API keys only: "
     "use the vendor's own CLI through `paceline run` or `paceline exec`"
 )
+MOST_SERVED = 1000
+"""Models of one account that have served a call. The largest catalogues have a few hundred."""
+MOST_UNSERVED = 250
+"""Names of one account that have not served a call yet: new models, and names that the provider does not know."""
+OTHER_MODELS = "other"
+"""The model of the scope in which further names are counted together."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The meaning of one path of the gateway."""
 
-    account: AccountSettings
+    account: Account
     origin: Origin
     path: bytes
     """The path at the upstream."""
@@ -62,10 +70,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 class Routes:
     """The routes to the accounts of one gateway."""
 
-    def __init__(self, accounts: Iterable[AccountSettings]) -> None:
-        self._accounts = {account.name: account for account in accounts}
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self.accounts = {account.name: account for account in accounts}
         self._origins: dict[str, Origin] = {}
-        for account in self._accounts.values():
+        for account in self.accounts.values():
             if (url := account.base_url or USUAL_BASE_URLS.get(account.provider)) is not None:
                 self._origins[account.name] = parse_base_url(url)
         self.pools: Mapping[str, KeyPoolSettings] = {}
@@ -90,11 +98,8 @@ class Routes:
         """Return the protocol in which a client of this path expects its errors, even if there is no such route."""
         name, _, rest = _split(path)
         pool = self.pools.get(name)
-        account = self._accounts.get(name if pool is None else pool.accounts[0])
+        account = self.accounts.get(name if pool is None else pool.accounts[0])
         return family_of("" if account is None else account.provider, rest.decode("latin-1"))
-
-    def account(self, name: str) -> AccountSettings:
-        return self._accounts[name]
 
     def _build(self, path: bytes, member: str | None) -> Route:
         name, session, rest = _split(path)
@@ -117,10 +122,10 @@ class Routes:
             pool=pool,
         )
 
-    def _account(self, name: str) -> tuple[AccountSettings, Origin]:
-        account = self._accounts.get(name)
+    def _account(self, name: str) -> tuple[Account, Origin]:
+        account = self.accounts.get(name)
         if account is None:
-            metered = sorted(each.name for each in self._accounts.values() if each.kind != "subscription")
+            metered = sorted(each.name for each in self.accounts.values() if each.kind != "subscription")
             known = ", ".join(metered) or "none"
             pools = f"; its pools are: {', '.join(sorted(self.pools))}" if self.pools else ""
             raise GatewayError(
@@ -153,3 +158,52 @@ def check_session_name(text: str, where: str) -> str:
     if not 1 <= len(text) <= LONGEST_SESSION_NAME or not text.isprintable():
         raise GatewayError(400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters")
     return text
+
+
+class ModelNames:
+    """The names of one gateway since its start, by account."""
+
+    def __init__(self, *, most_served: int = MOST_SERVED, most_unserved: int = MOST_UNSERVED) -> None:
+        self._most_served = most_served
+        self._most_unserved = most_unserved
+        self._served: dict[str, set[str]] = {}
+        self._unserved: dict[str, set[str]] = {}
+        self._scopes: dict[tuple[str, str, str | None], str] = {}
+        """The scopes of models that have served a call, by provider, account and the name as clients write it."""
+
+    def scope(self, provider: str, account: str, model: str | None) -> str:
+        """Return the scope in which calls of a model are counted."""
+        known = self._scopes.get((provider, account, model))
+        return known or self.counted_scope(canonical_scope(scope_of(provider, account, model)))
+
+    def counted_scope(self, scope: str) -> str:
+        """Return the scope in which calls of this canonical scope are counted: itself, or that of other models.
+
+        A name keeps its scope once it has one, so that nobody loses what was learnt about a model.
+        """
+        account = scope[: scope.rfind("/")]
+        if scope in self._served.get(account, ()):
+            return scope
+        unserved = self._unserved.setdefault(account, set())
+        if scope not in unserved:
+            if len(unserved) >= self._most_unserved:
+                return f"{account}/{OTHER_MODELS}"
+            unserved.add(scope)
+        return scope
+
+    def is_unserved(self, scope: str) -> bool:
+        """Return whether a model has its scope only because clients have named it."""
+        return scope in self._unserved.get(scope[: scope.rfind("/")], ())
+
+    def note_served(self, provider: str, account: str, model: str | None) -> None:
+        """Note that the provider knows the model. Its next calls have a scope of their own."""
+        if (provider, account, model) in self._scopes:
+            return
+        scope = canonical_scope(scope_of(provider, account, model))
+        name = scope[: scope.rfind("/")]
+        served = self._served.setdefault(name, set())
+        if scope not in served and len(served) < self._most_served:
+            served.add(scope)
+            self._unserved.get(name, set()).discard(scope)
+        if scope in served and len(self._scopes) < self._most_served:
+            self._scopes[provider, account, model] = scope

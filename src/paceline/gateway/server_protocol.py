@@ -6,20 +6,24 @@ and size limits for clients, which uvicorn does not have.
 """
 
 import asyncio
-from typing import Any, ClassVar, cast
+import select
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, cast
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from paceline.gateway.client_response import CONTINUE
 from paceline.gateway.errors import GatewayError
 from paceline.gateway.exchange import Exchange
 from paceline.gateway.http_heads import Header, header_lines
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
 from paceline.gateway.routes import PREFIX
 from paceline.gateway.service import Gateway
-from paceline.gateway.socket_probes import enable_keepalive
+from paceline.gateway.upstream_pool import enable_keepalive
 
 LARGEST_HEAD_BYTES = 65_536
 """Bytes in the head of a request. Real heads have a few KiB; without a bound a client could fill the memory."""
@@ -29,6 +33,8 @@ TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\
 NOT_ALLOWED = (
     b"HTTP/1.1 405 Method Not Allowed\r\nallow: %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % ALLOWED_METHODS
 )
+_SENDS_NO_MORE = getattr(select, "POLLRDHUP", 0)
+"""Only Linux reports this event for a connection that is not being read."""
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -61,6 +67,12 @@ class ServerProtocol(HttpToolsProtocol):
         """When the client began to owe the next piece of a body."""
         self._idle_since: float | None = None
         """When the last response ended, if no request has begun since."""
+        self._current: RequestResponseCycle | None = None
+        """The request whose turn it is. `cycle` is the latest one that has come."""
+        self._is_half_closed = False
+        """Whether the client sends no more, but may still read."""
+        self._watch: ResetWatch | None = None
+        """The watch over a client that sends no more."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -74,6 +86,8 @@ class ServerProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.gateway.connections.discard(self)
         super().connection_lost(exc)
+        if self._watch is not None:
+            self._watch.stop()
         if self.serving is not None:
             self.serving.client_left()
 
@@ -86,6 +100,34 @@ class ServerProtocol(HttpToolsProtocol):
         super().resume_writing()
         if self.serving is not None:
             self.serving.client_paused(False)
+
+    # -- clients that send no more -----------------------------------------------------------------
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep a client that has sent its whole request, unless it turns out to have left."""
+        is_whole = self._head_since is None and self._body_since is None
+        self._is_half_closed = is_whole and self._may_still_read()
+        return self._is_half_closed
+
+    def _may_still_read(self) -> bool:
+        """Probe a client that sends no more, once. Returns False if it is taken to have left.
+
+        That is a client whose response has begun: it closes to end the response. No probe may be written then.
+        """
+        if self._watch is not None:
+            return True
+        cycle = cast("RequestResponseCycle | Exchange | None", self._current)
+        if cycle is None or cycle.response_complete or self.scheme == "https":
+            return False
+        self._watch = ResetWatch.over(self.transport, self.transport.abort)
+        if self._watch is None:
+            return False
+        if isinstance(cycle, Exchange):
+            return cycle.response.probe()
+        if cycle.response_started or self.parser.get_http_version() != "1.1":
+            return False
+        self.transport.write(CONTINUE)
+        return True
 
     # -- limits ------------------------------------------------------------------------------------
 
@@ -126,6 +168,9 @@ class ServerProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        if self._is_half_closed and not self.pipeline:
+            self.transport.close()
+            return
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
@@ -137,6 +182,9 @@ class ServerProtocol(HttpToolsProtocol):
         limits = self.gateway.timeouts
         if self._idle_since is not None and now - self._idle_since > self.timeout_keep_alive:
             self.transport.close()
+            return
+        if self.flow.read_paused and sends_no_more(self.transport) and not self._may_still_read():
+            self.transport.abort()
             return
         if self.flow.read_paused:  # the client cannot send: its time starts again
             self._head_since = self._head_since and now
@@ -215,6 +263,10 @@ class ServerProtocol(HttpToolsProtocol):
         if cycle.response_complete and not cycle.keep_alive:
             self.transport.close()  # rejected before its body was complete: now the client has read the response
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._current = cycle
+        super()._start_asgi_task(cycle, app)
+
     def _begin_exchange(self) -> None:
         """Start an exchange as uvicorn starts its own cycles: at once, or after earlier ones on this connection."""
         parser, before = self.parser, self.cycle
@@ -235,3 +287,42 @@ class ServerProtocol(HttpToolsProtocol):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+
+# -- probes by the operating system -----------------------------------------------------------------
+#
+# A peer that has closed its connection and one that only sends no more look the same, until something is written.
+# Only the first one answers with a reset.
+
+
+def sends_no_more(transport: asyncio.BaseTransport) -> bool:
+    """Return whether the peer has left or has closed its side, for a connection that is not being read."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or not _SENDS_NO_MORE or connection.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), _SENDS_NO_MORE)
+    return bool(poll.poll(0))
+
+
+class ResetWatch:
+    """A watch for the reset of a connection that is not being read. The loop does not poll those."""
+
+    def __init__(self, epoll: "select.epoll", on_reset: Callable[[], object]) -> None:
+        self._epoll = epoll
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(epoll.fileno(), on_reset)
+
+    @classmethod
+    def over(cls, transport: asyncio.BaseTransport, on_reset: Callable[[], object]) -> Self | None:
+        """Watch a transport. Returns None where the system cannot: only Linux can."""
+        connection = transport.get_extra_info("socket")
+        if connection is None or not _SENDS_NO_MORE or connection.fileno() < 0:
+            return None
+        epoll = select.epoll(1)
+        epoll.register(connection.fileno(), 0)  # errors and resets are always reported
+        return cls(epoll, on_reset)
+
+    def stop(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()

@@ -4,6 +4,7 @@ Here: the limiter, the connection pools, the set of live exchanges. Never here: 
 """
 
 import asyncio
+import contextlib
 from typing import Protocol
 
 import msgspec
@@ -11,15 +12,12 @@ import msgspec
 from paceline.clock import Clock
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.account_budgets import AccountBudgets
-from paceline.gateway.budget_events import BudgetEvents
-from paceline.gateway.call_book import CallBook
 from paceline.gateway.exchange import Exchange
-from paceline.gateway.key_budgets import KeyBudgets
 from paceline.gateway.key_pools import KeyPools
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest
-from paceline.gateway.response_signals import SignalReporter
-from paceline.gateway.spend_totals import SpendTotals
+from paceline.gateway.request_accounting import RequestAccounting
+from paceline.gateway.spend_ledger import SpendLedger
+from paceline.gateway.upstream_call import SignalReporter
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
@@ -49,6 +47,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 RESTART_SECONDS = 10.0
 """The usual length of a daemon restart. Clients that retry sooner meet a closed port."""
+CLOSING_SECONDS = 1.0
+"""How long the end waits for exchanges to count what they have used, which takes them a moment."""
 NEXT_LEADER_SECONDS = 1.0
 """When to retry after this engine has lost the lead: the request is then passed on to the next leader."""
 
@@ -73,7 +73,7 @@ class Gateway:
         clock: Clock,
         metrics: MetricsRegistry,
         timeouts: Timeouts | None = None,
-        spend: SpendTotals | None = None,
+        spend: SpendLedger | None = None,
     ) -> None:
         self._limiter = limiter
         self.access = access
@@ -82,15 +82,12 @@ class Gateway:
         self.timeouts = timeouts or Timeouts()
         self.loop = asyncio.get_running_loop()
         self.reporter = SignalReporter(clock)
-        self.calls = CallBook(clock, spend or SpendTotals(price_list()), metrics)
+        self.spend = spend or SpendLedger(price_list(), clock)
+        self.calls = RequestAccounting(clock, self.spend, metrics)
         self.calls.why = self._why
         self.model_names = self.calls.model_names
-        self.budget_events = BudgetEvents()
-        is_priced = self.calls.spend.is_priced
-        self.account_budgets = AccountBudgets(self.calls.spend, self.budget_events, is_priced, clock)
-        self.key_pools = KeyPools(access, self.model_names, is_priced, self.account_budgets)
-        self.calls.failures = self.key_pools.failures
-        self.budgets = KeyBudgets(self.calls.spend, self.budget_events, clock)
+        self.key_pools = KeyPools(access, self.model_names, self.spend)
+        self.calls.failures = self.key_pools.failures.listed
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
         self.connections: set[TimeChecked] = set()
@@ -123,7 +120,7 @@ class Gateway:
 
     def without_slot(self, head: RequestHead, request: UpstreamRequest) -> UpstreamRequest:
         """Return a request to a pool that takes no slot as it is sent: with the key of an account that is open."""
-        return request if self._limiter is None else self.key_pools.uncounted(head, request, self._limiter)
+        return request if self._limiter is None else self.key_pools.without_slot(head, request, self._limiter)
 
     def pool(self, origin: Origin) -> UpstreamPool:
         """Return the connections to an upstream. Accounts with the same origin share them."""
@@ -158,6 +155,11 @@ class Gateway:
         self.live.discard(exchange)
         self._note_if_drained()
 
+    def key_refused(self, account: str) -> None:
+        """Answer the calls that wait for an account whose key the provider has refused: waiting does not help them."""
+        for exchange in list(self.live):
+            exchange.key_refused(account)
+
     async def drain(self, hurry: asyncio.Event) -> None:
         """Wait until every exchange has ended, their time is over, or `hurry` is set."""
         assert self._stops_at is not None
@@ -174,15 +176,20 @@ class Gateway:
         if self._stops_at is not None and not self.live:
             self._drained.set()
 
-    def close(self) -> None:
-        """End every exchange, waiting or being served, and close all upstream connections."""
+    async def close(self) -> None:
+        """End every exchange, waiting or being served, count what it has used, and close all upstream connections."""
         self._timer.cancel()
+        self._stops_at = self._stops_at or self.loop.time()
         for exchange in list(self.live):
             exchange.client_left()
+        self._note_if_drained()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await self._drained.wait()
         for pool in self._pools.values():
             pool.close()
-        self.budgets.announce()
-        self.calls.spend.save()
+        self.spend.announce()
+        self.spend.save()
 
     def _check_time(self) -> None:
         now = self.loop.time()
@@ -190,6 +197,6 @@ class Gateway:
             each.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
-        self.budgets.announce()
-        self.calls.spend.save_if_due(now)
+        self.spend.announce()
+        self.spend.save_if_due(now)
         self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)

@@ -6,6 +6,7 @@ means, or whether a request is sent again.
 
 import asyncio
 import logging
+import socket
 import ssl
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -15,7 +16,6 @@ import msgspec
 
 from paceline.errors import InvalidInput
 from paceline.gateway.http_heads import Header, chunk, last_chunk, lowered
-from paceline.gateway.socket_probes import enable_keepalive
 
 log = logging.getLogger("paceline.gateway")
 
@@ -23,6 +23,9 @@ HTTP_PORT, HTTPS_PORT = 80, 443
 LARGEST_HEAD_BYTES = 65_536
 """Bytes in the head of a response, and again in its trailers. Real heads have a few KiB; the rest is an attack or a
 broken server."""
+
+PROBE_AFTER_SECONDS = 60
+"""Silence before the first probe of a connection. Shorter than the idle time-out of common routers: some minutes."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,3 +367,13 @@ def _tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def enable_keepalive(transport: asyncio.BaseTransport) -> None:
+    """Probe the connection while it is silent. That detects a vanished peer, and keeps routers from dropping it."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_AFTER_SECONDS)

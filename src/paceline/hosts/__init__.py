@@ -1,7 +1,11 @@
-"""Other machines: what the leading engine and a worker say to each other, and how workers are started.
+"""Other machines: hosts, on which workers run sessions for the engine that leads.
 
-`messages.py` has the values on the wire, `session_order.py` a session that any machine can start, `host_jobs.py` the
-work that a worker does besides sessions (its own side is `job_runner.py`, its copies of repositories are
-`host_repositories.py`), `launchers/` the ways to start a worker. Never here: which unit runs where
-(`engine/placement.py`).
+`values.py` has what is known of a host, `messages.py` what the leader and a worker exchange, `jobs.py` blocking work
+besides sessions, on the leader's machine and on hosts. The rest is in three packages:
+
+`leader/`: the hosts of a leading engine, and how their workers are kept alive.
+`worker/`: the process on a host that runs its sessions.
+`launchers/`: the ways to start a worker.
+
+Never here: which unit runs where (`engine/dispatch/placement.py`).
 """

@@ -2,16 +2,75 @@
 
 A worker only ever asks. It joins, then holds one request for orders open, and posts reports. Orders and reports are
 numbered within one joining: each side repeats what the other has not confirmed, and ignores what it has seen. All
-times are those of the leader's clock: a worker learns the difference from the answers.
+times are those of the leader's clock: a worker learns the difference from the answers. A `SessionOrder` has everything
+that a machine needs to start a session but its own environment and files.
 """
+
+import math
+from collections.abc import Mapping
 
 import msgspec
 
+from paceline.agents import AgentProfile
+from paceline.agents.account import Account, GatewayAddress
+from paceline.agents.billing_check import refuse_billing
+from paceline.agents.launch import MakeEnvironment, Task, prepare_session
+from paceline.agents.session_environment import EnvironmentRules, session_environment
+from paceline.agents.stream.facts import RunSummary
 from paceline.core.signals import AnySignal
-from paceline.detect.run_summary import RunSummary
-from paceline.executors.interface import OutputLimits, SessionState
-from paceline.hosts.host_facts import HostFacts, HostLoad
-from paceline.hosts.session_order import SessionOrder
+from paceline.core.values.fields import fields_of
+from paceline.executors.interface import Launch, OutputLimits, SessionState
+from paceline.hosts.values import HostFacts, HostLoad
+
+
+class SessionOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, or one command of a plan, to start."""
+
+    profile: AgentProfile
+    task: Task
+    account: Account | None = None
+    rules: EnvironmentRules = EnvironmentRules()
+    timeout: float | None = None
+    stall: float | None = None
+    gateway: GatewayAddress | None = None
+    """Where it makes its calls if its account says so. To a worker it goes with the key of that account alone, and the
+    worker puts its own way to the leader in place of the URL."""
+    output: str | None = None
+    """The file that the plan expects, which must have been written since `begun_at`."""
+    begun_at: float | None = None
+    is_command: bool = False
+    """Whether it is a setup, a check or a delivery of the plan, whose output is recorded as a terminal shows it."""
+
+    @property
+    def attempt_id(self) -> str:
+        return self.task.attempt_id
+
+    def launch(
+        self,
+        environ: Mapping[str, str],
+        *,
+        start_by: float = math.inf,
+        make_environment: MakeEnvironment = session_environment,
+    ) -> Launch:
+        """Return what an executor of this machine is to start.
+
+        Raise `InvalidInput` if it cannot be started, and `WouldBillKey` if the CLI's own configuration would bill a key
+        that the account does not allow.
+        """
+        task, profile, account = self.task, self.profile, self.account
+        run = prepare_session(profile, task, account, environ, self.gateway, self.rules, make_environment)
+        if not self.is_command:
+            refuse_billing(profile, account, run, self.rules, model=task.model)
+        return Launch(
+            attempt_id=task.attempt_id,
+            **fields_of(Launch, run),
+            timeout=self.timeout,
+            terminal=not self.is_command and profile.stream == "screen",
+            stall=self.stall,
+            start_by=start_by,
+            merged=self.is_command,
+        )
+
 
 PROTOCOL = 1
 """Grows with every change after which an older worker or engine would misunderstand the other."""
@@ -40,7 +99,18 @@ class ProbedAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its sessions use a login or a key of the host. Those that call the gateway do not."""
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know of the settings of its leader."""
+
+    accounts: tuple[ProbedAccount, ...] = ()
+    agents: tuple[str, ...] = ()
+    programs: dict[str, str] = {}
+    """The programs of agents that are not shipped with Paceline, by agent."""
+    output: OutputLimits = OutputLimits()
+    """How much output of ended sessions the host keeps."""
+
+
+class Joined(WorkerSettings, frozen=True, kw_only=True):
     """The answer to a worker that joined. `joining` names this joining in all later requests."""
 
     joining: str
@@ -49,12 +119,6 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     host_lease: float
     """Seconds without an answer after which the worker ends its sessions."""
     now: float
-    accounts: tuple[ProbedAccount, ...] = ()
-    agents: tuple[str, ...] = ()
-    programs: dict[str, str] = {}
-    """The programs of agents that are not shipped with Paceline, by agent."""
-    output: OutputLimits = OutputLimits()
-    """How much output of ended sessions the host keeps."""
 
 
 # -- orders --------------------------------------------------------------------------------------------------
@@ -111,7 +175,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
-    """Do a piece of work (`host_jobs.py`), and report its result under `call_id`."""
+    """Do a piece of work (`jobs.py`), and report its result under `call_id`."""
 
     call_id: str
     job: str

@@ -103,6 +103,8 @@ class LimitedRequest:
         self._can_repeat = body is not None
         reader = RequestReader()
         reader.feed(body or b"")
+        if body is not None and reader.needs_whole:
+            reader.read_whole(body)
         self.tokens = reader.tokens()
         self.scope = scope_of(settings.provider, settings.account, model_in_path(self.path) or reader.model)
 

@@ -1,7 +1,8 @@
 """Transports for httpx and httpx2 that wait for a slot, send, report signals, and release the slot exactly once.
 
-Here: the two ways to wait and to send, asyncio and blocking. Their loops have the same steps, but one awaits each of
-them. Never here: what anything means; `limited_request.py` and `paceline.protocols` decide that for both.
+Here: the one way of a request, and how asyncio and blocking transports wait and send. The steps of a blocking transport
+never suspend, so that the same coroutine serves it. Never here: what anything means; `limited_request.py` and
+`paceline.protocols` decide that for both.
 """
 
 import asyncio
@@ -9,10 +10,9 @@ import functools
 import inspect
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from paceline.client.daemon_client import Client
 from paceline.core.signals import Signal
@@ -27,7 +27,6 @@ from paceline.integrations.limited_request import (
     transport_settings,
 )
 from paceline.limiter import Limiter
-from paceline.limiter.threads import ThreadSlot
 from paceline.protocols import ResponseReader, response_reader
 
 log = logging.getLogger("paceline.integrations")
@@ -36,114 +35,29 @@ DEFAULT_MAX_WAIT = 600.0
 """Seconds. The same as the gateway's, and as long as the usual time-out of the SDKs."""
 KEPT_CONNECTIONS = 100
 """Idle connections to keep. The slots bound how many are busy, so this only trades memory for new connections."""
+Result = TypeVar("Result")
+Source = TypeVar("Source", bound=Limiter | Client)
 
 
-class AsyncSlots:
-    """The work of `SlotTransport`, which adds a base class of httpx or httpx2."""
-
-    def __init__(
-        self,
-        limiter: Limiter | Client,
-        account: str,
-        *,
-        provider: str | None = None,
-        transport: Any = None,
-        max_wait: float = DEFAULT_MAX_WAIT,
-        session: str | None = None,
-        priority: int = 0,
-    ) -> None:
-        if not isinstance(limiter, Limiter | Client):
-            raise InvalidInput(f"SlotTransport takes a Limiter or a Client first; got {limiter!r:.80}")
-        self._limiter = limiter
-        self._now = limiter.clock.now
-        self._settings = transport_settings(account, provider, max_wait, session, priority)
-        self._inner = transport
-
-    async def handle_async_request(self, request: Any) -> Any:
-        limited = LimitedRequest(self._settings, request, self._now())
-        if self._inner is None:
-            self._inner = limited.library.AsyncHTTPTransport(limits=_connection_limits(limited.library))
-        if (refused := limited.login_refused()) is not None:
-            return refused
-        if not limited.takes_slot:
-            return await self._inner.handle_async_request(request)
-        while True:
-            context = self._slot(limited)
-            try:
-                slot = await context.__aenter__()
-            except SlotTimeout as error:
-                return limited.timed_out(error, self._now())
-            except HeldError as error:
-                return limited.own_response(error.response)
-            holder, response = _AsyncSlotHolder(context, slot), None
-            try:
-                response = await self._inner.handle_async_request(request)
-                if response.status_code < 400:
-                    await holder.report(limited.signals_at_head(response, slot.waited, self._now()))
-                    response.stream = self._counted(limited, response, holder)
-                    return response
-                whole = limited.with_body(response, await self._read_error(limited, response, holder))
-                signals, is_retried = limited.judge(whole, self._now())
-                await holder.report(signals)
-            except BaseException:
-                try:
-                    if response is not None:
-                        await response.aclose()
-                finally:
-                    await holder.abandon()
-                raise
-            await holder.release()
-            if not is_retried:
-                return whole
-
-    async def _read_error(self, limited: LimitedRequest, response: Response, holder: "_AsyncSlotHolder") -> bytes:
-        try:
-            return await _read(response)
-        except Exception:
-            await holder.report(limited.signals_of_broken(response, self._now()))
-            raise
-
-    def _slot(self, limited: LimitedRequest) -> Any:
-        options: dict[str, Any] = {
-            "session": self._settings.session,
-            "priority": self._settings.priority,
-            "since": limited.since,
-            "timeout": limited.seconds_left(self._now()),
-            "on_queued": raise_if_held,
-        }
-        if isinstance(self._limiter, Limiter):  # the daemon's API takes no expected tokens
-            options["tokens"] = limited.tokens
-        return self._limiter.slot(limited.scope, **options)
-
-    def _counted(self, limited: LimitedRequest, response: Response, holder: "_AsyncSlotHolder") -> Any:
-        headers = lowered_headers(response.headers)
-        reader = response_reader(headers)
-        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
-        return _async_stream(limited.library)(response.stream, reader, holder, lambda: at_end(self._now()))
-
-    async def aclose(self) -> None:
-        if self._inner is not None:
-            await self._inner.aclose()
-
-
-class _AsyncSlotHolder:
+class _SlotHolder:
     """A slot that is released exactly once, whichever caller is first."""
 
-    def __init__(self, context: Any, slot: Any) -> None:
-        self._context = context
-        self._slot = slot
+    def __init__(self, enter: Callable[[], Any], leave: Callable[[None, None, None], Any]) -> None:
+        self.slot: Any = None
+        self._enter = enter
+        self._leave = leave
         self._is_released = False
-        self._loop = asyncio.get_running_loop()
+
+    async def enter(self) -> None:
+        self.slot = await _settled(self._enter())
 
     async def report(self, signals: Iterable[Signal]) -> None:
         """Report the signals. If the daemon is away, log that: the program must still get its response."""
         for signal in signals:
             try:
-                reported: Awaitable[None] | None = self._slot.report(signal)
-                if inspect.isawaitable(reported):
-                    await reported
+                await _settled(self.slot.report(signal))
             except (DaemonError, SlotLost) as error:
-                log.warning("%s was not reported for %r: %s", type(signal).__name__, self._slot, error)
+                log.warning("%s was not reported for %r: %s", type(signal).__name__, self.slot, error)
 
     async def finish(self, at_end: Callable[[], list[Signal]]) -> None:
         """Report the signals of a success and release the slot."""
@@ -156,7 +70,7 @@ class _AsyncSlotHolder:
     async def release(self) -> None:
         if not self._is_released:
             self._is_released = True
-            await self._context.__aexit__(None, None, None)
+            await _settled(self._leave(None, None, None))
 
     async def abandon(self) -> None:
         """Release the slot of a call that broke. Its outcome at the provider is unknown, so it is no success."""
@@ -164,29 +78,27 @@ class _AsyncSlotHolder:
             return
         self._is_released = True
         try:
-            abandoned: Awaitable[None] | None = self._slot.abandon()
-            if inspect.isawaitable(abandoned):
-                await abandoned
+            await _settled(self.slot.abandon())
         except DaemonError as error:
-            log.warning("%r could not be released yet: %s", self._slot, error)
+            log.warning("%r could not be released yet: %s", self.slot, error)
         finally:
-            await self._context.__aexit__(None, None, None)
-
-    def drop(self) -> None:
-        """Release the slot of a response that was never closed. The garbage collector calls this on any thread."""
-        if not self._is_released and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.release()))
+            await _settled(self._leave(None, None, None))
 
 
-class _AsyncStream:
+class _Stream:
     """The bytes of a response as they come, read in passing. Its end releases the slot."""
 
-    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _AsyncSlotHolder, at_end: Any) -> None:
+    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
         self._inner = inner
         self._reader = reader
         self._holder = holder
         self._at_end = at_end
-        weakref.finalize(self, holder.drop).atexit = False
+
+
+class _AsyncStream(_Stream):
+    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
+        super().__init__(inner, reader, holder, at_end)
+        weakref.finalize(self, _drop, holder, asyncio.get_running_loop()).atexit = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -209,119 +121,14 @@ class _AsyncStream:
             await self._holder.finish(self._at_end)
 
 
-class SyncSlots:
-    """The work of `SyncSlotTransport`: the same, blocking the calling thread."""
-
-    def __init__(
-        self,
-        limiter: Limiter,
-        account: str,
-        *,
-        provider: str | None = None,
-        transport: Any = None,
-        max_wait: float = DEFAULT_MAX_WAIT,
-        session: str | None = None,
-        priority: int = 0,
-    ) -> None:
-        if not isinstance(limiter, Limiter):
-            raise InvalidInput(f"SyncSlotTransport takes a Limiter first; got {limiter!r:.80}")
-        self._limiter = limiter
-        self._now = limiter.clock.now
-        self._settings = transport_settings(account, provider, max_wait, session, priority)
-        self._inner = transport
-
-    def handle_request(self, request: Request) -> Response:
-        limited = LimitedRequest(self._settings, request, self._now())
-        if self._inner is None:
-            self._inner = limited.library.HTTPTransport(limits=_connection_limits(limited.library))
-        if (refused := limited.login_refused()) is not None:
-            return refused
-        if not limited.takes_slot:
-            return self._inner.handle_request(request)
-        while True:
-            with ExitStack() as context:
-                try:
-                    slot = context.enter_context(self._slot(limited))
-                except SlotTimeout as error:
-                    return limited.timed_out(error, self._now())
-                except HeldError as error:
-                    return limited.own_response(error.response)
-                try:
-                    response = self._inner.handle_request(request)
-                    if response.status_code < 400:
-                        _report(slot, limited.signals_at_head(response, slot.waited, self._now()))
-                        response.stream = self._counted(limited, response, _SyncSlotHolder(context.pop_all(), slot))
-                        return response
-                    whole = limited.with_body(response, self._read_error(limited, response, slot))
-                    signals, is_retried = limited.judge(whole, self._now())
-                    _report(slot, signals)
-                except BaseException:
-                    slot.abandon()
-                    raise
-            if not is_retried:
-                return whole
-
-    def _read_error(self, limited: LimitedRequest, response: Response, slot: ThreadSlot) -> bytes:
-        try:
-            return _read_blocking(response)
-        except Exception:
-            _report(slot, limited.signals_of_broken(response, self._now()))
-            raise
-
-    def _slot(self, limited: LimitedRequest) -> AbstractContextManager[ThreadSlot]:
-        return self._limiter.from_thread.slot(
-            limited.scope,
-            session=self._settings.session,
-            priority=self._settings.priority,
-            since=limited.since,
-            tokens=limited.tokens,
-            timeout=limited.seconds_left(self._now()),
-            on_queued=raise_if_held,
-        )
-
-    def _counted(self, limited: LimitedRequest, response: Response, holder: "_SyncSlotHolder") -> Any:
-        headers = lowered_headers(response.headers)
-        reader = response_reader(headers)
-        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
-        return _sync_stream(limited.library)(response.stream, reader, holder, lambda: at_end(self._now()))
-
-    def close(self) -> None:
-        if self._inner is not None:
-            self._inner.close()
+def _drop(holder: _SlotHolder, loop: asyncio.AbstractEventLoop) -> None:
+    """Release the slot of a response that was never closed. The garbage collector calls this on any thread."""
+    if not holder._is_released and not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(holder.release()))
 
 
-class _SyncSlotHolder:
-    """A slot that is released exactly once, as `_AsyncSlotHolder`."""
-
-    def __init__(self, context: ExitStack, slot: ThreadSlot) -> None:
-        self._context = context
-        self._slot = slot
-        self._is_released = False
-
-    def finish(self, at_end: Callable[[], list[Signal]]) -> None:
-        if not self._is_released:
-            try:
-                _report(self._slot, at_end())
-            finally:
-                self.release()
-
-    def release(self) -> None:
-        self._is_released = True
-        self._context.close()  # no effect when repeated
-
-    def abandon(self) -> None:
-        self._slot.abandon()  # no effect on a released slot
-        self.release()
-
-
-class _SyncStream:
+class _SyncStream(_Stream):
     """As `_AsyncStream`. If it is dropped without being closed, its holder and context are collected with it."""
-
-    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SyncSlotHolder, at_end: Any) -> None:
-        self._inner = inner
-        self._reader = reader
-        self._holder = holder
-        self._at_end = at_end
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -329,38 +136,33 @@ class _SyncStream:
                 if self._reader is not None:
                     self._reader.feed(chunk)
                 yield chunk
-            self._holder.finish(self._at_end)
+            _run(self._holder.finish(self._at_end))
         except Exception:
-            self._holder.abandon()
+            _run(self._holder.abandon())
             raise
         finally:
-            self._holder.release()
+            _run(self._holder.release())
 
     def close(self) -> None:
         try:
             self._inner.close()
         finally:
-            self._holder.finish(self._at_end)
+            _run(self._holder.finish(self._at_end))
 
 
-def _report(slot: ThreadSlot, signals: Iterable[Signal]) -> None:
-    for signal in signals:
-        slot.report(signal)
+async def _settled(value: Any) -> Any:
+    """Return what a part of a transport returned, once it is there."""
+    return await value if inspect.isawaitable(value) else value
 
 
-async def _read(response: Response) -> bytes:
-    """Return the body as it came, and close the response."""
+def _run(steps: Coroutine[Any, Any, Result]) -> Result:
+    """Carry out the steps of a blocking transport."""
     try:
-        return b"".join([chunk async for chunk in response.stream])
-    finally:
-        await response.aclose()
-
-
-def _read_blocking(response: Response) -> bytes:
-    try:
-        return b"".join(response.stream)
-    finally:
-        response.close()
+        steps.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    raise RuntimeError("a blocking transport cannot wait for an event loop")
 
 
 def _connection_limits(library: ModuleType) -> Any:
@@ -369,11 +171,181 @@ def _connection_limits(library: ModuleType) -> Any:
 
 
 @functools.cache
-def _async_stream(library: ModuleType) -> type[_AsyncStream]:
+def _stream_of(kind: Any, library: ModuleType, base: str) -> type[_Stream]:
     """Return the stream class for a library, which accepts only subclasses of its own base class."""
-    return type("SlotStream", (_AsyncStream, library.AsyncByteStream), {})
+    stream: type[_Stream] = type("SlotStream", (kind, getattr(library, base)), {})
+    return stream
 
 
-@functools.cache
-def _sync_stream(library: ModuleType) -> type[_SyncStream]:
-    return type("SlotStream", (_SyncStream, library.SyncByteStream), {})
+class _Kind(NamedTuple):
+    """What sets the two kinds of transports apart, for httpx and httpx2 alike."""
+
+    takes: str
+    limiters: tuple[type, ...]
+    transport: str
+    send: str
+    close: str
+    stream: Any
+    stream_base: str
+
+
+_ASYNCIO = _Kind(
+    takes="SlotTransport takes a Limiter or a Client",
+    limiters=(Limiter, Client),
+    transport="AsyncHTTPTransport",
+    send="handle_async_request",
+    close="aclose",
+    stream=_AsyncStream,
+    stream_base="AsyncByteStream",
+)
+_BLOCKING = _Kind(
+    takes="SyncSlotTransport takes a Limiter",
+    limiters=(Limiter,),
+    transport="HTTPTransport",
+    send="handle_request",
+    close="close",
+    stream=_SyncStream,
+    stream_base="SyncByteStream",
+)
+
+
+class _Slots(Generic[Source]):
+    """The work of a transport. Its parts may return awaitables or, in a blocking transport, plain values."""
+
+    _kind: ClassVar[_Kind] = _BLOCKING
+
+    def __init__(
+        self,
+        limiter: Source,
+        account: str,
+        *,
+        provider: str | None = None,
+        transport: Any = None,
+        max_wait: float = DEFAULT_MAX_WAIT,
+        session: str | None = None,
+        priority: int = 0,
+    ) -> None:
+        self._limiter = limiter
+        if not isinstance(self._limiter, self._kind.limiters):
+            raise InvalidInput(f"{self._kind.takes} first; got {limiter!r:.80}")
+        self._now = limiter.clock.now
+        self._settings = transport_settings(account, provider, max_wait, session, priority)
+        self._inner = transport
+
+    def _read(self, response: Response) -> Any:
+        """Return the body as it came, and close the response."""
+        raise NotImplementedError
+
+    def _slot(self, scope: str, options: dict[str, Any]) -> "_SlotHolder":
+        """Return the holder of a slot that is still to be entered."""
+        raise NotImplementedError
+
+    def _send(self, request: Request) -> Any:
+        return getattr(self._inner, self._kind.send)(request)
+
+    async def _handle(self, request: Request) -> Response:
+        limited = LimitedRequest(self._settings, request, self._now())
+        if self._inner is None:
+            self._inner = getattr(limited.library, self._kind.transport)(limits=_connection_limits(limited.library))
+        if (refused := limited.login_refused()) is not None:
+            return refused
+        if not limited.takes_slot:
+            return await _settled(self._send(request))
+        while True:
+            holder, response = self._slot(limited.scope, self._options(limited)), None
+            try:
+                await holder.enter()
+            except SlotTimeout as error:
+                return limited.timed_out(error, self._now())
+            except HeldError as error:
+                return limited.own_response(error.response)
+            try:
+                response = await _settled(self._send(request))
+                if response.status_code < 400:
+                    await holder.report(limited.signals_at_head(response, holder.slot.waited, self._now()))
+                    response.stream = self._counted(limited, response, holder)
+                    return response
+                whole = limited.with_body(response, await self._read_error(limited, response, holder))
+                signals, is_retried = limited.judge(whole, self._now())
+                await holder.report(signals)
+            except BaseException:
+                try:
+                    if response is not None:
+                        await _settled(getattr(response, self._kind.close)())
+                finally:
+                    await holder.abandon()
+                raise
+            await holder.release()
+            if not is_retried:
+                return whole
+
+    async def _read_error(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> bytes:
+        try:
+            body: bytes = await _settled(self._read(response))
+        except Exception:
+            await holder.report(limited.signals_of_broken(response, self._now()))
+            raise
+        return body
+
+    def _options(self, limited: LimitedRequest) -> dict[str, Any]:
+        return {
+            "session": self._settings.session,
+            "priority": self._settings.priority,
+            "since": limited.since,
+            "tokens": limited.tokens,
+            "timeout": limited.seconds_left(self._now()),
+            "on_queued": raise_if_held,
+        }
+
+    def _counted(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> Any:
+        headers = lowered_headers(response.headers)
+        reader = response_reader(headers)
+        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
+        stream = _stream_of(self._kind.stream, limited.library, self._kind.stream_base)
+        return stream(response.stream, reader, holder, lambda: at_end(self._now()))
+
+
+class AsyncSlots(_Slots[Limiter | Client]):
+    """The work of `SlotTransport`, which adds a base class of httpx or httpx2."""
+
+    _kind = _ASYNCIO
+
+    async def handle_async_request(self, request: Any) -> Any:
+        return await self._handle(request)
+
+    async def aclose(self) -> None:
+        if self._inner is not None:
+            await self._inner.aclose()
+
+    async def _read(self, response: Response) -> bytes:
+        try:
+            return b"".join([chunk async for chunk in response.stream])
+        finally:
+            await response.aclose()
+
+    def _slot(self, scope: str, options: dict[str, Any]) -> _SlotHolder:
+        if isinstance(self._limiter, Client):  # the daemon's API takes no expected tokens
+            del options["tokens"]
+        context = self._limiter.slot(scope, **options)
+        return _SlotHolder(context.__aenter__, context.__aexit__)
+
+
+class SyncSlots(_Slots[Limiter]):
+    """The work of `SyncSlotTransport`: the same, blocking the calling thread."""
+
+    def handle_request(self, request: Request) -> Response:
+        return _run(self._handle(request))
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
+    def _read(self, response: Response) -> bytes:
+        try:
+            return b"".join(response.stream)
+        finally:
+            response.close()
+
+    def _slot(self, scope: str, options: dict[str, Any]) -> _SlotHolder:
+        context = self._limiter.from_thread.slot(scope, **options)
+        return _SlotHolder(context.__enter__, context.__exit__)

@@ -1,36 +1,73 @@
 """The asyncio interface of the Governor: slots to wait for, limits to set, signals to report, status to read.
 
-Not thread-safe: it belongs to one event loop. Other threads, and scripts without a loop, use
+Not thread-safe, but for the status: it belongs to one event loop. Other threads, and scripts without a loop, use
 `limiter.from_thread` (`threads.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Self, Unpack
 
 import msgspec
 
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, Governor, GovernorSettings, ScopeStatus, Snapshot
 from paceline.core.signals import RateLimited, Signal
+from paceline.core.state.limit_table import PatternTable
 from paceline.core.values.rates import Rate, check_rate
-from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope
+from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
 from paceline.core.values.validation import check_callable, check_limit, check_mapping
 from paceline.errors import InvalidSnapshot
 from paceline.events import Event
-from paceline.limiter.event_listener import EventListener
-from paceline.limiter.governor_driver import GovernorDriver
-from paceline.limiter.home_loop import HomeLoop
+from paceline.limiter.governor_driver import EventListener, GovernorDriver, UsageSource
 from paceline.limiter.named_slots import NamedSlots
-from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot, SlotContext
-from paceline.limiter.slot_admission import SlotAdmission
-from paceline.limiter.status import CooldownsInUse, LimiterStatus, limiter_status
-from paceline.limiter.threads import FromThread
-from paceline.limiter.usage_polls import UsageSource
-from paceline.limiter.waiters import Waiters
+from paceline.limiter.slot import AdmissionRequest, RequestOptions, Slot, WaitOptions
+from paceline.limiter.slot_admission import SlotAdmission, SlotContext
+from paceline.limiter.threads import FromThread, read_beside_loop
 
 CLOSE_SECONDS = 1.0
 """How long `aclose` waits for cancelled usage polls. One that ignores its cancellation must not block the program."""
+
+
+class LimiterStatus(msgspec.Struct, frozen=True):
+    """The global pool of sessions and runs. None means unlimited."""
+
+    active_sessions: int
+    active_runs: int
+    max_parallel_sessions: int | None
+    max_parallel_runs: int | None
+    available_session_slots: int | None
+    available_run_slots: int | None
+
+    @classmethod
+    def of(cls, sessions: ScopeStatus, runs: ScopeStatus) -> Self:
+        """Return the use of the pool from the status of its two scopes."""
+        return cls(
+            active_sessions=sessions.in_flight,
+            active_runs=runs.in_flight,
+            max_parallel_sessions=sessions.configured,
+            max_parallel_runs=runs.configured,
+            available_session_slots=_available(sessions),
+            available_run_slots=_available(runs),
+        )
+
+
+def _available(status: ScopeStatus) -> int | None:
+    return None if status.limit is None else max(0, status.limit - status.in_flight - status.cooling)
+
+
+class CooldownsInUse(dict[str, Cooldown]):
+    """Cooldowns by scope or pattern. `sources` has the entry that each comes from, or "default"."""
+
+    def __init__(self, configured: dict[str, Cooldown], statuses: Iterable[ScopeStatus]) -> None:
+        super().__init__(configured)
+        self.sources = {scope: scope for scope in configured}
+        table = PatternTable(configured, {})
+        for status in statuses:
+            if is_provider_scope(status.scope) and status.scope not in self:
+                entry = table.entry_on_path(status.scope)
+                self[status.scope], self.sources[status.scope] = status.cooldown, entry[0] if entry else "default"
 
 
 class Limiter:
@@ -61,7 +98,6 @@ class Limiter:
         sources = _check_sources(usage)
         if on_event is not None:
             check_callable(on_event, "on_event")
-        listener = EventListener(on_event) if on_event is not None else None
         settings = GovernorSettings(
             limits={**pool, **check_mapping(limits, "limits")},
             rates={
@@ -77,7 +113,11 @@ class Limiter:
         )
         clock = SystemClock() if clock is None else clock
         governor = Governor(settings, now=clock.now()) if restore is None else _restored(restore, settings, clock.now())
-        self._compose(GovernorDriver(governor, clock=clock, usage=sources), listener)
+        driver = GovernorDriver(governor, clock=clock, usage=sources)
+        if on_event is not None:
+            driver.listener = EventListener(on_event)
+            driver.subscribe_events(driver.listener.deliver)
+        self._compose(driver)
         if restore is not None:
             self._take_over(restore)
 
@@ -85,18 +125,15 @@ class Limiter:
     def over(cls, driver: GovernorDriver) -> "Limiter":
         """Return a limiter over a Governor that admits other tickets too, such as an engine's."""
         limiter = cls.__new__(cls)
-        limiter._compose(driver, None)
+        limiter._compose(driver)
         return limiter
 
-    def _compose(self, driver: GovernorDriver, listener: EventListener | None) -> None:
+    def _compose(self, driver: GovernorDriver) -> None:
         self._driver = driver
         self._governor = driver.governor
-        if listener is not None:
-            driver.subscribe_events(listener.deliver)
-        self._waiters = Waiters(driver)
-        self._home = HomeLoop(is_idle=lambda: not len(self._waiters), on_leave=self._leave_loop)
-        self._named = NamedSlots(driver, listener)
-        self._slots = SlotAdmission(driver, self._home, self._waiters, self._named, listener, self.report)
+        self._named = NamedSlots(driver)
+        self._slots = SlotAdmission(driver, self._named, self.report)
+        self._home = self._slots.home
         self.from_thread = FromThread(self._home, self._slots.enter, self.aclose)
 
     def _take_over(self, snapshot: Snapshot) -> None:
@@ -107,71 +144,37 @@ class Limiter:
         self._governor.advance(now=self._driver.now())  # effects of the time between are nobody's
         self._driver.carry_out()
 
-    def _leave_loop(self) -> None:
-        self._driver.leave_loop()
-        self._waiters.leave_loop()
-
     @property
     def clock(self) -> Clock:
         return self._driver.clock
 
     # -- slots -------------------------------------------------------------------------------
 
-    def slot(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        tokens: int | None = None,
-        timeout: float | None = None,
-        on_queued: OnQueued = None,
-    ) -> SlotContext:
+    def slot(self, scope: str, **options: Unpack[WaitOptions]) -> SlotContext:
         """Return an `async with` block that waits for a slot and always releases it."""
-        return SlotContext(
-            self._slots, AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, False)
-        )
+        return SlotContext(self._slots, AdmissionRequest(scope, leased=False, **options))
 
     def slot_for(self, request: AdmissionRequest) -> SlotContext:
         """Return what `slot` does, for a whole request."""
         return SlotContext(self._slots, request)
 
-    def acquire(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        tokens: int | None = None,
-        timeout: float | None = None,
-        on_queued: OnQueued = None,
-    ) -> Coroutine[None, None, Slot]:
+    def acquire(self, scope: str, **options: Unpack[WaitOptions]) -> Coroutine[None, None, Slot]:
         """Wait for a slot. The caller releases it, and renews it within `slot_timeout`.
 
         `tokens` is how many the call is expected to use; budgets and rates of tokens count it.
         """
-        return self._slots.enter(AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued))
+        return self._slots.enter(AdmissionRequest(scope, **options))
 
-    def try_acquire(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        tokens: int | None = None,
-    ) -> Slot | Deferred:
+    def try_acquire(self, scope: str, **options: Unpack[RequestOptions]) -> Slot | Deferred:
         """Return a slot now, or the reason why there is none. Never waits."""
-        return self._slots.try_enter(AdmissionRequest(scope, session, priority, since, tokens))
+        return self._slots.try_enter(AdmissionRequest(scope, **options))
 
     def acquire_session(self, session: str, *, scope: str | None = None) -> None:
-        """Take a slot for a whole session until it is released. Never waits. Call it again to renew its lease."""
+        """Take a slot for a whole session until it is released. Never waits. A session that has one keeps it."""
         self._named.acquire_session(session, scope)
 
     def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
-        """Take a slot for one run until it, or its session, is released. Never waits. Call it again to renew."""
+        """Take a slot for one run until it, or its session, is released. Never waits. A run that has one keeps it."""
         self._named.acquire_run(session, run, scope)
 
     def release_run(self, run: str) -> None:
@@ -233,14 +236,18 @@ class Limiter:
         sessions, runs = self.scope_status(SESSIONS), self.scope_status(RUNS)
         assert sessions is not None
         assert runs is not None
-        return limiter_status(sessions, runs)
+        return LimiterStatus.of(sessions, runs)
 
     def statuses(self) -> list[ScopeStatus]:
         """Return the status of every known scope."""
+        if self._home.is_elsewhere:
+            return read_beside_loop(lambda: self._governor.statuses(now=None))
         return self._driver.call(self._governor.statuses)
 
     def scope_status(self, scope: str) -> ScopeStatus | None:
         """Return the status of one scope, or None if it was never limited, requested or reported."""
+        if self._home.is_elsewhere:
+            return read_beside_loop(lambda: self._governor.status(scope, now=None))
         return self._driver.call(self._governor.status, scope)
 
     def demand(self, scope: str) -> tuple[int, int | None]:
@@ -268,7 +275,7 @@ class Limiter:
     def close(self) -> list[asyncio.Task[None]]:
         """Do the same without waiting. Returns the polls that are still ending."""
         polls = self._driver.close()
-        self._waiters.close()
+        self._slots.close()
         return polls
 
 

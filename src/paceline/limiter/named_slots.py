@@ -1,49 +1,59 @@
 """Slots that are acquired and released by a name of the caller's: whole sessions, and runs of a session.
 
-Each has a lease of `slot_timeout`. Acquiring it again renews it, and a session lives as long as its runs do, so that
-a task that died does not keep its place.
+Each is held until it is released, for the limiter lives in the process of its callers. A session that has been silent
+for five minutes is named to those that find no place. Those of a process before have a lease: they are lost
+unless they are acquired again.
 
 Here: which tickets belong to which session. Never here: waiting; a named slot is granted at once or refused.
 """
 
+import logging
+import math
 from collections.abc import Iterable, Mapping
 
 from paceline.core import Deferred, Ticket
 from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
 from paceline.core.values.validation import check_name
 from paceline.errors import CapacityError, MaxRunsExceeded, MaxSessionsExceeded, TicketConflict
-from paceline.limiter.event_listener import EventListener
 from paceline.limiter.governor_driver import GovernorDriver
+
+log = logging.getLogger("paceline.limiter")
 
 SESSION_PREFIX = "session:"
 RUN_PREFIX = "run:"
+SILENT_SECONDS = 300.0
+"""How long a session is silent before it is reported: as long as an unrenewed lease lasts."""
+MOST_NAMED = 3
+"""Silent sessions that an error names: enough to find the cause, and short enough to read."""
 
 
 class NamedSlots:
     """The tickets of each session, whether or not the session itself has a slot."""
 
-    def __init__(self, driver: GovernorDriver, listener: EventListener | None) -> None:
+    def __init__(self, driver: GovernorDriver) -> None:
         self._driver = driver
         self._governor = driver.governor
-        self._listener = listener
         self._by_session: dict[str, dict[str, None]] = {}
         self._run_owner: dict[str, str] = {}
+        self._logged_at = -math.inf
+        self._heard_at: dict[str, float] = {}
+        """When each session was last acquired, or one of its runs began or ended."""
 
     def acquire_session(self, session: str, scope: str | None) -> None:
-        """Take a slot for a whole session, or raise `MaxSessionsExceeded`. Renews the lease of one that has it."""
+        """Take a slot for a whole session, or raise `MaxSessionsExceeded`. No-op for one that has it."""
         ticket_id = SESSION_PREFIX + check_name(session, "session")
         scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire(Ticket(ticket_id, scopes), session, MaxSessionsExceeded)
+        self._acquire(Ticket(ticket_id, scopes, leased=False), session, MaxSessionsExceeded)
 
     def acquire_run(self, session: str, run: str, scope: str | None) -> None:
-        """Take a slot for one run of a session, or raise `MaxRunsExceeded`. Renews the lease of one that has it."""
+        """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for one that has it."""
         ticket_id = RUN_PREFIX + check_name(run, "run")
         owner = self._run_owner.get(ticket_id, check_name(session, "session"))
         if owner != session:
             raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
         parent = self.session_ticket(session)
-        self._acquire(Ticket(ticket_id, scopes, parent=parent), session, MaxRunsExceeded)
+        self._acquire(Ticket(ticket_id, scopes, parent=parent, leased=False), session, MaxRunsExceeded)
         self._run_owner[ticket_id] = session
 
     def _acquire(self, ticket: Ticket, session: str, error: type[CapacityError]) -> None:
@@ -52,6 +62,7 @@ class NamedSlots:
             raise CapacityError("the limiter is closed")
         if ticket.id in self._by_session.get(session, ()):
             if self._governor.renew(ticket.id, now=driver.now()):  # one from before a restart has found its holder
+                self._heard_at[session] = driver.now()
                 return
             self._release(ticket.id)  # too late: another ticket has its places, or is about to get them
             self.forget(session, ticket.id)
@@ -60,10 +71,32 @@ class NamedSlots:
             self.add(session, ticket.id)
         driver.carry_out()
         if isinstance(verdict, Deferred):
-            raise error(verdict.detail)
-        if self._listener is not None:
+            raise error(verdict.detail + self._silence())
+        if driver.listener is not None:
             fields: dict[str, object] = {"ticket": ticket.id, "waited": verdict.waited}
-            self._listener.emit("slot.granted", verdict.granted_at, ticket.scopes[-1], fields)
+            driver.listener.emit("slot.granted", verdict.granted_at, ticket.scopes[-1], fields)
+
+    def _silence(self) -> str:
+        """Return which sessions hold their slots although they are silent for long, and log it now and then.
+
+        They are not ended: nobody but their owner knows whether they are over.
+        """
+        now = self._driver.now()
+        silent = sorted((at, session) for session, at in self._heard_at.items() if self._is_silent(session, now - at))
+        if not silent:
+            return ""
+        named = ", ".join(f"{session!r:.80} ({now - at:.0f} s)" for at, session in silent[:MOST_NAMED])
+        more = f" and {len(silent) - MOST_NAMED} more" if len(silent) > MOST_NAMED else ""
+        found = f"silent: {named}{more}; release_session frees the place of one that is over"
+        if now - self._logged_at >= SILENT_SECONDS:
+            log.warning("sessions hold their slots, %s", found)
+            self._logged_at = now
+        return f"; {found}"
+
+    def _is_silent(self, session: str, seconds: float) -> bool:
+        own = SESSION_PREFIX + session
+        is_alone = seconds > SILENT_SECONDS and set(self._by_session[session]) == {own}
+        return is_alone and self._governor.granted_at(own) is not None
 
     def release_run(self, run: str) -> None:
         """Release a run's slot. Idempotent."""
@@ -74,6 +107,7 @@ class NamedSlots:
     def release_session(self, session: str) -> None:
         """Release the slots of all runs of the session, and then its own. Idempotent."""
         own = SESSION_PREFIX + check_name(session, "session")
+        self._heard_at.pop(session, None)
         for ticket_id in sorted(self._by_session.pop(session, {}), key=lambda each: each == own):
             self._run_owner.pop(ticket_id, None)
             self._release(ticket_id)
@@ -85,15 +119,16 @@ class NamedSlots:
         granted_at = self._governor.granted_at(ticket_id)  # None where it was reclaimed, just now or long ago
         self._governor.release(ticket_id, now=now)
         self._driver.carry_out()
-        if self._listener is not None and ticket is not None and granted_at is not None:
-            fields: dict[str, object] = {"ticket": ticket_id, "held": now - granted_at}
-            self._listener.emit("slot.released", now, ticket.scopes[-1], fields)
+        listener = self._driver.listener
+        if listener is not None and ticket is not None and granted_at is not None:
+            listener.emit("slot.released", now, ticket.scopes[-1], {"ticket": ticket_id, "held": now - granted_at})
 
     # -- which tickets belong to a session -----------------------------------------------------
 
     def add(self, session: str, ticket_id: str) -> None:
         """Release this ticket together with the session."""
         self._by_session.setdefault(session, {})[ticket_id] = None
+        self._heard_at[session] = self._driver.now()
 
     def forget(self, session: str, ticket_id: str) -> None:
         """Stop tracking a ticket that was released on its own."""
@@ -101,8 +136,9 @@ class NamedSlots:
         tickets = self._by_session.get(session)
         if tickets is not None:
             tickets.pop(ticket_id, None)
+            self._heard_at[session] = self._driver.now()
             if not tickets:
-                del self._by_session[session]
+                del self._by_session[session], self._heard_at[session]
 
     def session_ticket(self, session: str) -> str | None:
         """Return the ticket of a session that was acquired by name, or whose name is its ticket, as an attempt's is."""

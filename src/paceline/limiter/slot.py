@@ -1,8 +1,7 @@
-"""A slot in the caller's hands, the request that it answers, and the `async with` around it."""
+"""A slot in the caller's hands, and the request that it answers."""
 
-from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypedDict
 
 import msgspec
 
@@ -12,12 +11,32 @@ from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 OnQueued = Callable[[Deferred], object] | None
 
 
-class SlotGroup(msgspec.Struct, frozen=True):
-    """Whom a caller belongs to: a group that shares capacity by its weight, and a scope of its own besides the path."""
+class QueueOptions(TypedDict, total=False):
+    """How a caller queues. `since` keeps the rank of an earlier wait; slots of a `session` end with it."""
 
-    name: str
-    weight: float
+    session: str | None
+    priority: int
+    since: float | None
+
+
+class RequestOptions(QueueOptions, total=False):
+    """The same for a slot of this program. Budgets and rates of tokens count the `tokens` that a call will use."""
+
+    tokens: int | None
+
+
+class WaitOptions(RequestOptions, total=False):
+    """The same for a caller that waits."""
+
+    timeout: float | None
+    on_queued: OnQueued
+
+
+class SlotGroup(msgspec.Struct, frozen=True):
+    """Whom a caller belongs to: a group that shares capacity by its weight. Its scope comes besides the path."""
+
     scope: str
+    weight: float
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
@@ -40,11 +59,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 class SlotIssuer(Protocol):
     """What a slot needs of the limiter that granted it."""
 
-    def enter(
-        self, request: AdmissionRequest, context: "SlotContext | None" = None
-    ) -> Coroutine[None, None, "Slot"]: ...
-    def try_enter(self, request: AdmissionRequest) -> "Slot | Deferred": ...
-    def leave(self, granted: Granted, scope: str, session: str | None, learns: bool) -> None: ...
+    def leave(self, slot: "Slot", *, learns: bool) -> None: ...
     def renew(self, slot: "Slot") -> None: ...
     def report(self, slot: "Slot", signal: Signal) -> None: ...
     def is_held(self, slot: "Slot") -> bool: ...
@@ -91,13 +106,13 @@ class Slot(msgspec.Struct, eq=False, gc=False):
         """Give the slot back. Without a report before, it counts as a success."""
         if not self.released:
             self.released = True
-            self._issuer.leave(self._granted, self.scope, self.session, True)
+            self._issuer.leave(self, learns=True)
 
     def abandon(self) -> None:
         """Give the slot back and learn nothing from it: the call never reached the provider, or broke."""
         if not self.released:
             self.released = True
-            self._issuer.leave(self._granted, self.scope, self.session, False)
+            self._issuer.leave(self, learns=False)
 
     def renew(self) -> None:
         """Keep the lease for another `slot_timeout`."""
@@ -118,39 +133,3 @@ class Slot(msgspec.Struct, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"<Slot {self.id} in {self.scope}>"
-
-
-class SlotContext(msgspec.Struct, eq=False):
-    """`async with limiter.slot(...)`: waits for a slot and releases it. Has one slot at a time."""
-
-    issuer: SlotIssuer
-    request: AdmissionRequest
-    slot: Slot | None = None
-    entered: bool = False
-    is_taken: bool = False
-    """Whether `slot` was taken before the block."""
-
-    def enter_now(self) -> Deferred | None:
-        """Take a slot if there is one now. The block then begins with it. Else return why there is none."""
-        verdict = self.issuer.try_enter(self.request)
-        if isinstance(verdict, Deferred):
-            return verdict
-        self.slot, self.is_taken = verdict, True
-        return None
-
-    def __aenter__(self) -> Coroutine[None, None, Slot]:
-        if self.is_taken and self.slot is not None:
-            self.is_taken = False
-            return _at_once(self.slot)
-        return self.issuer.enter(self.request, self)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.entered = False
-        if self.slot is not None:
-            self.slot.release()
-
-
-async def _at_once(slot: Slot) -> Slot:
-    return slot

@@ -1,24 +1,25 @@
-"""The way from a `AdmissionRequest` to a `Slot`, and back: validation, the ticket, the wait, the release.
+"""The way from an `AdmissionRequest` to a `Slot`, and back: validation, the ticket, the wait, the release.
 
-Here: everything between a caller and the Governor for one slot. Never here: rules of admission.
+Here: everything between a caller and the Governor for one slot. However a wait ends, no future, time-out or slot stays
+behind. Never here: rules of admission, or who is next.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
 
 import msgspec
 
+from paceline.clock import TimerHandle
 from paceline.core import Deferred, Granted, Ticket
 from paceline.core.signals import Signal
 from paceline.core.values.scopes import RUNS, path_scopes
 from paceline.core.values.validation import check_callable, check_name, check_seconds
 from paceline.errors import CapacityError, InvalidInput, InvalidScope, SlotLost, SlotTimeout
-from paceline.limiter.event_listener import EventListener
 from paceline.limiter.governor_driver import GovernorDriver
-from paceline.limiter.home_loop import HomeLoop
 from paceline.limiter.named_slots import NamedSlots
-from paceline.limiter.slot import AdmissionRequest, Slot, SlotContext
-from paceline.limiter.waiters import Waiters
+from paceline.limiter.slot import AdmissionRequest, Slot
+from paceline.limiter.threads import HomeLoop
 
 CACHED_PATHS = 4096
 """How many scope paths stay parsed. A program uses few; the cap bounds memory where paths come from outside."""
@@ -28,33 +29,62 @@ NOT_LEADING_SECONDS = 0.2
 """How often a caller looks whether grants count again. The lease is renewed, or the limiter closed, within seconds."""
 
 
+class SlotContext(msgspec.Struct, eq=False):
+    """`async with limiter.slot(...)`: waits for a slot and releases it. Has one slot at a time."""
+
+    source: "SlotAdmission"
+    request: AdmissionRequest
+    slot: Slot | None = None
+    entered: bool = False
+    is_taken: bool = False
+    """Whether `slot` was taken before the block."""
+
+    def enter_now(self) -> Deferred | None:
+        """Take a slot if there is one now. The block then begins with it. Else return why there is none."""
+        verdict = self.source.try_enter(self.request)
+        if isinstance(verdict, Deferred):
+            return verdict
+        self.slot, self.is_taken = verdict, True
+        return None
+
+    def __aenter__(self) -> Coroutine[None, None, Slot]:
+        if self.is_taken and self.slot is not None:
+            self.is_taken = False
+            return _at_once(self.slot)
+        return self.source.enter(self.request, self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.entered = False
+        if self.slot is not None:
+            self.slot.release()
+
+
+async def _at_once(slot: Slot) -> Slot:
+    return slot
+
+
 class SlotAdmission:
     """Grants slots to callers of one limiter. Its tickets are `slot:1`, `slot:2`, ..."""
 
-    def __init__(
-        self,
-        driver: GovernorDriver,
-        home: HomeLoop,
-        waiters: Waiters,
-        named: NamedSlots,
-        listener: EventListener | None,
-        report: Callable[[str, Signal], object],
-    ) -> None:
+    def __init__(self, driver: GovernorDriver, named: NamedSlots, report: Callable[[str, Signal], object]) -> None:
         self._driver = driver
         self._governor = driver.governor
         self._agenda = driver.governor.agenda
         self._now = driver.now
-        self._home = home
-        self._waiters = waiters
         self._named = named
-        self._listener = listener
         self._report = report
+        self.home = HomeLoop(is_idle=lambda: not self._futures, on_leave=self._leave_loop)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._count = 0
-        driver.subscribe(NAMESPACE, waiters.complete)
+        self._futures: dict[str, asyncio.Future[Granted]] = {}
+        """One for each ticket that waits."""
+        self._timeouts: dict[str, TimerHandle] = {}
+        driver.subscribe(NAMESPACE, self._complete)
 
     def skip_used(self, ticket_ids: Iterable[str]) -> None:
-        """Number new tickets after those of a snapshot. Older versions wrote `slot-1`, which no new ticket repeats."""
+        """Number new tickets after those of a snapshot."""
         for ticket_id in ticket_ids:
             number = ticket_id.removeprefix(f"{NAMESPACE}:")
             if number.isdecimal():
@@ -62,15 +92,15 @@ class SlotAdmission:
 
     async def enter(self, request: AdmissionRequest, context: SlotContext | None = None) -> Slot:
         """Wait for a slot. A `context` is marked as entered from the request on."""
-        if (loop := asyncio.get_running_loop()) is not self._home.loop:
-            self._home.move_to(loop)
+        if (loop := asyncio.get_running_loop()) is not self.home.loop:
+            self.home.move_to(loop)
         if request.timeout is not None:
             check_seconds(request.timeout, "timeout")
         if request.on_queued is not None:
             check_callable(request.on_queued, "on_queued")
         if context is not None and context.entered:
             raise RuntimeError("this slot(...) is in use; write limiter.slot(...) again for each `async with`")
-        if not self._driver.may_grant():
+        if self._driver.may_grant is not None and not self._driver.may_grant():
             request = await self._until_grants_count(request)
         ticket = self._ticket(request)
         verdict = self._governor.request(ticket, now=self._now())
@@ -82,12 +112,12 @@ class SlotAdmission:
             except BaseException:
                 if context is not None:
                     context.entered = False
-                self._waiters.leave(ticket.id)
+                self._stop_waiting(ticket.id)
                 raise
         elif self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
         assert type(verdict) is Granted
-        slot = self._slot(verdict, _reported_scope(ticket), request.session)
+        slot = self._slot(verdict, ticket, request.session)
         if context is not None:
             context.slot = slot
         return slot
@@ -95,7 +125,7 @@ class SlotAdmission:
     async def _until_grants_count(self, request: AdmissionRequest) -> AdmissionRequest:
         """Wait outside of the queue. Returns the request with the time-out that is left."""
         began = self._now()
-        while not (self._driver.may_grant() or self._driver.is_closed):
+        while not (self._driver.grants_count() or self._driver.is_closed):
             waited = self._now() - began
             if request.timeout is not None and waited >= request.timeout:
                 raise SlotTimeout(f"no slot within {request.timeout:g} s: {NOT_LEADING}")
@@ -106,15 +136,13 @@ class SlotAdmission:
 
     def try_enter(self, request: AdmissionRequest) -> Slot | Deferred:
         """Return a slot now, or the reason why there is none."""
-        if not self._driver.may_grant():
+        if not self._driver.grants_count():
             raise CapacityError(NOT_LEADING)
         ticket = self._ticket(request)
         verdict = self._governor.try_request(ticket, now=self._now())
         if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
-        if isinstance(verdict, Deferred):
-            return verdict
-        return self._slot(verdict, _reported_scope(ticket), request.session)
+        return verdict if isinstance(verdict, Deferred) else self._slot(verdict, ticket, request.session)
 
     def _ticket(self, request: AdmissionRequest) -> Ticket:
         if self._driver.is_closed:
@@ -128,21 +156,13 @@ class SlotAdmission:
         if since is not None and type(since) not in (float, int):
             raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count = number = self._count + 1
-        session = request.session
+        session, group = request.session, request.group
         parent = self._named.session_ticket(check_name(session, "session")) if session is not None else None
-        group = request.group
-        if group is None:
-            return Ticket(f"slot:{number}", scopes, "", priority, since, parent, request.tokens, request.leased)
+        name, weight = "", None
+        if group is not None:
+            scopes, name, weight = (*scopes, group.scope), group.scope, group.weight
         return Ticket(
-            f"slot:{number}",
-            (*scopes, group.scope),
-            group.name,
-            priority,
-            since,
-            parent,
-            request.tokens,
-            request.leased,
-            weight=group.weight,
+            f"slot:{number}", scopes, name, priority, since, parent, request.tokens, request.leased, False, weight
         )
 
     def _parse(self, scope: str) -> tuple[str, ...]:
@@ -151,54 +171,104 @@ class SlotAdmission:
         scopes = self._paths[scope] = (RUNS, *path_scopes(scope))
         return scopes
 
-    def _slot(self, granted: Granted, scope: str, session: str | None) -> Slot:
+    def _slot(self, granted: Granted, ticket: Ticket, session: str | None) -> Slot:
+        # Signals of a slot are about the narrowest scope of its path, not about the one of its group.
+        scope = ticket.scopes[-1] if ticket.weight is None else ticket.scopes[-2]
         if session is not None:
             self._named.add(session, granted.ticket_id)
-        if self._listener is not None:
+        if (listener := self._driver.listener) is not None:
             fields: dict[str, object] = {"ticket": granted.ticket_id, "waited": granted.waited}
-            self._listener.emit("slot.granted", granted.granted_at, scope, fields)
+            listener.emit("slot.granted", granted.granted_at, scope, fields)
         return Slot(self, granted, scope, session)
+
+    # -- the wait ----------------------------------------------------------------------------------
 
     def _wait(
         self, deferred: Deferred, request: AdmissionRequest, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[Granted]":
+        """Return the future of the ticket's grant. It fails when the wait times out or the limiter is closed."""
         ticket_id = deferred.ticket_id
-        future = self._waiters.add(ticket_id, loop)
+        future = self._futures[ticket_id] = loop.create_future()
         if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
         self._driver.arm_if_missed()
-        if self._listener is not None:
-            self._emit_deferred(self._listener, deferred)
-        if request.timeout is not None:
-            self._waiters.set_timeout(ticket_id, request.timeout)
+        if (listener := self._driver.listener) is not None:
+            fields: dict[str, object] = {"ticket": ticket_id, "reason": deferred.reason, "detail": deferred.detail}
+            fields["retry_at"] = deferred.retry_at
+            listener.emit("slot.deferred", self._now(), deferred.scope, fields)
+        if (timeout := request.timeout) is not None:
+            time_out = self._driver.clock.call_at(self._now() + timeout, lambda: self._time_out(ticket_id, timeout))
+            self._timeouts[ticket_id] = time_out
         if request.on_queued is not None:
             request.on_queued(deferred)  # it may release the very slot that this ticket waits for
         return future
 
-    def _emit_deferred(self, listener: EventListener, verdict: Deferred) -> None:
-        fields: dict[str, object] = {
-            "ticket": verdict.ticket_id,
-            "reason": verdict.reason,
-            "detail": verdict.detail,
-            "retry_at": verdict.retry_at,
-        }
-        listener.emit("slot.deferred", self._now(), verdict.scope, fields)
+    def _complete(self, granted: Granted) -> None:
+        """Hand a grant to its waiting task, or release the slot where the task is gone."""
+        future = self._futures.pop(granted.ticket_id, None)
+        if self._timeouts and (timer := self._timeouts.pop(granted.ticket_id, None)) is not None:
+            timer.cancel()
+        if future is None or future.done():  # its task was cancelled in the same tick
+            self._abandon(granted.ticket_id)
+            return
+        try:
+            future.set_result(granted)
+        except RuntimeError:  # its loop was closed under it
+            self._abandon(granted.ticket_id)
+
+    def _time_out(self, ticket_id: str, timeout: float) -> None:
+        future = self._futures.get(ticket_id)
+        why = self._driver.call(self._governor.why, ticket_id)
+        if future is not None and not future.done() and why is not None:
+            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
+
+    def _stop_waiting(self, ticket_id: str) -> None:
+        """Take a ticket out that was cancelled or timed out, also in the same tick as its grant."""
+        self._futures.pop(ticket_id, None)
+        if (timer := self._timeouts.pop(ticket_id, None)) is not None:
+            timer.cancel()
+        self._abandon(ticket_id)
+        self._driver.carry_out()
+
+    def _leave_loop(self) -> None:
+        """Abandon the tickets that waited on a loop that was closed: their tasks never run again."""
+        self._driver.leave_loop()
+        stale, self._futures = self._futures, {}
+        self._cancel_timeouts()
+        for ticket_id in stale:
+            self._abandon(ticket_id)
+
+    def close(self) -> None:
+        """Fail every wait with `CapacityError`."""
+        for ticket_id, future in list(self._futures.items()):
+            self._governor.cancel(ticket_id, now=self._now())
+            if not future.done():
+                future.set_exception(CapacityError("the limiter was closed while this ticket waited"))
+        self._cancel_timeouts()
+
+    def _abandon(self, ticket_id: str) -> None:
+        self._governor.abandon(ticket_id, now=self._now())
+
+    def _cancel_timeouts(self) -> None:
+        for timer in self._timeouts.values():
+            timer.cancel()
+        self._timeouts.clear()
 
     # -- what a slot asks of us ------------------------------------------------------------------
 
-    def leave(self, granted: Granted, scope: str, session: str | None, learns: bool) -> None:
+    def leave(self, slot: Slot, *, learns: bool) -> None:
         """Give a slot back, let others in, and emit its last event unless it was reclaimed before."""
-        ticket_id = granted.ticket_id
-        if session is not None:
-            self._named.forget(session, ticket_id)
+        ticket_id = slot._granted.ticket_id
+        if slot.session is not None:
+            self._named.forget(slot.session, ticket_id)
         now = self._now()
         governor, agenda = self._governor, self._agenda
         had_slot = governor.release(ticket_id, now=now) if learns else governor.abandon(ticket_id, now=now)
         if agenda.effects or agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
-        if had_slot and self._listener is not None:
-            fields: dict[str, object] = {"ticket": ticket_id, "held": now - granted.granted_at}
-            self._listener.emit("slot.released", now, scope, fields)
+        if had_slot and (listener := self._driver.listener) is not None:
+            fields: dict[str, object] = {"ticket": ticket_id, "held": now - slot._granted.granted_at}
+            listener.emit("slot.released", now, slot.scope, fields)
 
     def renew(self, slot: Slot) -> None:
         renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
@@ -216,8 +286,3 @@ class SlotAdmission:
 
     def is_canary(self, slot: Slot) -> bool:
         return self._governor.is_canary(slot.id)
-
-
-def _reported_scope(ticket: Ticket) -> str:
-    """Return the scope that signals of a slot are about: the narrowest of its path, not the one of its group."""
-    return ticket.scopes[-1] if ticket.weight is None else ticket.scopes[-2]

@@ -9,78 +9,106 @@ takes the limiter over.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from typing import TypeVar, Unpack
 
-from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
+from paceline.core.signals import Signal
 from paceline.errors import CapacityError
-from paceline.limiter.home_loop import HomeLoop
-from paceline.limiter.slot import AdmissionRequest, OnQueued, Slot
+from paceline.limiter.slot import AdmissionRequest, Slot, WaitOptions
 
 LOOP_CHECK_SECONDS = 0.5
 """How often a waiting thread checks that its loop still exists: rare enough to be free, soon enough for a person."""
+READ_TRIES = 1000
+"""A status is read in microseconds, so two tries in a row seldom meet a change."""
 Result = TypeVar("Result")
+RETIRE_SECONDS = 5.0
+"""How long a takeover waits for the private loop's thread. It only has to leave `run_forever`, so more means a hang."""
 
 
-class ThreadSlot:
-    """A slot for another thread. Its calls return once the limiter has carried them out."""
+class HomeLoop:
+    """The loop of one limiter. `is_idle` and `on_leave` connect it to the waiters, timers and polls on that loop."""
 
-    __slots__ = ("_from_thread", "_slot")
+    def __init__(self, *, is_idle: Callable[[], bool], on_leave: Callable[[], object]) -> None:
+        self.loop = running_loop()
+        self._is_idle = is_idle
+        self._on_leave = on_leave
+        self._private_thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
-    def __init__(self, from_thread: "FromThread", slot: Slot) -> None:
-        self._from_thread = from_thread
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the loop runs, and this code does not run on it."""
+        return self.loop is not None and self.loop.is_running() and running_loop() is not self.loop
+
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Live on this loop from now on. Tickets that waited on a loop that was closed are abandoned."""
+        last = self.loop
+        if last is not None and not last.is_closed():
+            if self._private_thread is not None and self._is_idle():
+                self._retire(last, self._private_thread)
+            if not last.is_closed() and (last.is_running() or not self._is_idle()):
+                raise RuntimeError("this limiter lives on another event loop; use limiter.from_thread from here")
+        self.loop = loop
+        self._private_thread = None
+        self._on_leave()
+
+    def open_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop to hand calls over to; start a private one where there is none."""
+        with self._starting:
+            loop = self.loop
+            if loop is None or loop.is_closed():
+                loop = self._start_private()
+        if running_loop() is loop:
+            raise RuntimeError("from_thread would block its own loop; use `async with limiter.slot(...)` here")
+        return loop
+
+    def _start_private(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        self.move_to(loop)
+        self._private_thread = threading.Thread(target=loop.run_forever, name="paceline", daemon=True)
+        self._private_thread.start()
+        return loop
+
+    def _retire(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+        """End the private loop: another loop takes over."""
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(RETIRE_SECONDS)
+        if not thread.is_alive():
+            loop.close()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that this code runs on, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class _ThreadSlot:
+    """The issuer of a slot for another thread. Its calls return once the limiter has carried them out."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], None], slot: Slot) -> None:
+        self._call = call
         self._slot = slot
 
-    @property
-    def id(self) -> str:
-        return self._slot.id
+    def leave(self, _: Slot, *, learns: bool) -> None:
+        self._call(self._slot.release if learns else self._slot.abandon)
 
-    @property
-    def scope(self) -> str:
-        return self._slot.scope
+    def renew(self, _: Slot) -> None:
+        self._call(self._slot.renew)
 
-    @property
-    def token(self) -> int:
-        return self._slot.token
+    def report(self, _: Slot, signal: Signal) -> None:
+        self._call(lambda: self._slot.report(signal))
 
-    @property
-    def granted_at(self) -> float:
-        return self._slot.granted_at
+    def is_held(self, _: Slot) -> bool:
+        return not self._slot.lost
 
-    @property
-    def waited(self) -> float:
-        return self._slot.waited
-
-    @property
-    def lost(self) -> bool:
-        return self._slot.lost
-
-    def release(self) -> None:
-        self._from_thread.call(self._slot.release)
-
-    def abandon(self) -> None:
-        """Give the slot back and learn nothing from it: the call never reached the provider, or broke."""
-        self._from_thread.call(self._slot.abandon)
-
-    def renew(self) -> None:
-        self._from_thread.call(self._slot.renew)
-
-    def report(self, signal: Signal) -> None:
-        self._from_thread.call(lambda: self._slot.report(signal))
-
-    def rate_limited(self, retry_after: float | None = None) -> None:
-        self.report(RateLimited(retry_after=retry_after))
-
-    def overloaded(self, retry_after: float | None = None) -> None:
-        self.report(Overloaded(retry_after=retry_after))
-
-    def quota_closed(self, resets_at: float | None = None, window: str | None = None) -> None:
-        self.report(QuotaClosed(resets_at=resets_at, window=window))
-
-    def __repr__(self) -> str:
-        return repr(self._slot)
+    def is_canary(self, _: Slot) -> bool:
+        return self._slot.is_canary
 
 
 class _Visit:
@@ -116,23 +144,13 @@ class FromThread:
         self._aclose = aclose
 
     @contextmanager
-    def slot(
-        self,
-        scope: str,
-        *,
-        session: str | None = None,
-        priority: int = 0,
-        since: float | None = None,
-        tokens: int | None = None,
-        timeout: float | None = None,
-        on_queued: OnQueued = None,
-    ) -> Iterator[ThreadSlot]:
+    def slot(self, scope: str, **options: Unpack[WaitOptions]) -> Iterator[Slot]:
         """Wait for a slot, blocking this thread, and release it at the end of the `with` block.
 
         `on_queued` is called on the limiter's loop.
         """
         visit = _Visit()
-        request = AdmissionRequest(scope, session, priority, since, tokens, timeout, on_queued, leased=False)
+        request = AdmissionRequest(scope, leased=False, **options)
 
         async def enter() -> Slot:
             return visit.take(await self._enter(request))
@@ -141,7 +159,8 @@ class FromThread:
         waiting = None
         try:
             waiting = asyncio.run_coroutine_threadsafe(enter(), loop)
-            yield ThreadSlot(self, _result(waiting, loop))
+            slot = _result(waiting, loop)
+            yield Slot(_ThreadSlot(self.call, slot), slot._granted, slot.scope, slot.session)
         finally:
             if waiting is not None:
                 waiting.cancel()
@@ -168,6 +187,17 @@ class FromThread:
         """Call `limiter.aclose()` from a thread. Waiting threads get `CapacityError`."""
         loop = self._home.open_loop()
         _result(asyncio.run_coroutine_threadsafe(self._aclose(), loop), loop)
+
+
+def read_beside_loop(read: Callable[[], Result]) -> Result:
+    """Return what a thread reads of the state as it is, without waiting for a loop that may be busy.
+
+    The loop may change a table while it is read. Then it is read again.
+    """
+    for _ in range(READ_TRIES):
+        with suppress(RuntimeError):
+            return read()
+    return read()
 
 
 def _result(answer: "Future[Result]", loop: asyncio.AbstractEventLoop) -> Result:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Literal
 from urllib.parse import unquote
 
+from paceline.core.values.scopes import is_model_part
+
 Family = Literal["anthropic", "openai", "gemini"]
 """A way to write keys, errors and usage. `openai` is Chat Completions, Responses and every API that copies them."""
 
@@ -107,7 +109,7 @@ def model_in_path(path: str) -> str | None:
 def scope_of(provider: str, account: str, model: str | None) -> str:
     """Return the scope a request is counted in. Characters that a scope cannot have become dashes."""
     name = _NOT_IN_NAMES.sub("-", (model or "").rsplit("/", 1)[-1])[:_LONGEST_MODEL].lstrip("._:@+~-")
-    return f"{provider}/{account}/{name or UNNAMED_MODEL}"
+    return f"{provider}/{account}/{name if is_model_part(name) else UNNAMED_MODEL}"
 
 
 def _with_colons(path: str) -> str:

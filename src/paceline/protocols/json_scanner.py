@@ -4,9 +4,11 @@ Here: a scanner that takes chunks cut anywhere, keeps only the wanted members, a
 Never here: what a member means.
 """
 
+import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +17,8 @@ _IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.S)
 _IN_NESTED = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.S)
 _IN_SCALAR = re.compile(rb'[^ \t\r\n,:"\[\]{}]*+')
 _BOM = b"\xef\xbb\xbf"
+_TEXT = msgspec.json.Decoder(str)
+Value = TypeVar("Value")
 
 State = Literal["start", "object", "key", "colon", "value", "scalar", "comma"]
 
@@ -23,12 +27,15 @@ class MemberScanner:
     """A scanner for the members `names` of an object, or of each object in an array. `found` has them as raw JSON.
 
     If a member comes twice, the last one counts, as for every common parser. A value longer than `longest` bytes is
-    skipped.
+    skipped. After `most_steps` brackets, keys and values, it stops and `gave_up` is true: the whole document must then
+    be parsed.
     """
 
     # These are defaults of the class because most documents come in one piece, and need none of them.
     ended = False
     """Whether the scan is over: the last bracket is closed, or the bytes are not JSON."""
+    gave_up = False
+    _steps = 0
     _state: State = "start"
     _is_array = False
     _depth = 0
@@ -40,19 +47,26 @@ class MemberScanner:
     _key = ""
     _kept: bytearray | None = None
 
-    def __init__(self, names: frozenset[str], *, longest: int = 8192) -> None:
+    def __init__(self, names: frozenset[str], *, longest: int = 8192, most_steps: float = math.inf) -> None:
         self.found: dict[str, bytes] = {}
         self._names = names
         self._longest = longest
+        self._most_steps = most_steps
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next bytes."""
+        if self.gave_up:
+            return
         position = 0
         if self._state == "start":
-            if self._read_whole(chunk):
+            if chunk.endswith(b"}") and self.read_whole(chunk):
                 return
             position = len(_BOM) if chunk.startswith(_BOM) else 0
         while position < len(chunk) and not self.ended:
+            if self._steps >= self._most_steps:
+                self.gave_up = True
+                return
+            self._steps += 1
             start = position
             position = self._step(chunk, position)
             if self._kept is not None:
@@ -61,20 +75,22 @@ class MemberScanner:
                 self._is_whole = False
                 self._end_token()
 
-    def _read_whole(self, chunk: bytes) -> bool:
-        """Parse a document that came in one chunk, with the same result as the scan. Returns whether it did."""
-        if not chunk.endswith(b"}"):
-            return False
+    def read_whole(self, document: bytes) -> bool:
+        """Parse a whole document, with the same result as the scan. Returns whether it is an object."""
         names, decoder = _decoder(self._names)
         try:
-            members = msgspec.structs.astuple(decoder.decode(chunk))
+            members = msgspec.structs.astuple(decoder.decode(document.removeprefix(_BOM)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return False
-        for name, value in zip(names, members, strict=True):
-            if value and len(raw := bytes(value)) <= self._longest:
+        self.take(dict(zip(names, members, strict=True)))
+        return True
+
+    def take(self, members: Mapping[str, msgspec.Raw]) -> None:
+        """Find the wanted ones among the members of a whole document."""
+        for name in self._names:
+            if (value := members.get(name)) and len(raw := bytes(value)) <= self._longest:
                 self.found[name] = raw
         self.ended = True
-        return True
 
     def _step(self, chunk: bytes, position: int) -> int:
         """Skip or keep the bytes that belong together. Returns the new position."""
@@ -159,7 +175,7 @@ class MemberScanner:
         """Store the key or the value that has just ended."""
         raw, self._kept = self._kept, None
         if self._state == "key":
-            self._key, self._state = _text(bytes(raw or b"")) or "", "colon"
+            self._key, self._state = decoded(bytes(raw or b""), _TEXT) or "", "colon"
             return
         if raw is not None:
             self.found[self._key] = bytes(raw)
@@ -179,9 +195,11 @@ def _end(pattern: re.Pattern[bytes], chunk: bytes, position: int) -> int:
     return found.end() if found is not None else position
 
 
-def _text(raw: bytes) -> str | None:
-    """Return the text of a JSON string, None if the bytes are not one."""
+def decoded(raw: bytes | msgspec.Raw | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
+    """Return the value of raw JSON, None if there is none, or one of another type."""
+    if not raw:
+        return None
     try:
-        return msgspec.json.decode(raw, type=str)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

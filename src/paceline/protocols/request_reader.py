@@ -3,18 +3,20 @@
 Here: the few members that admission needs. Never here: the rest of the body.
 """
 
-from typing import TypeVar
+from collections.abc import Mapping
 
 import msgspec
 
-from paceline.protocols.json_scanner import MemberScanner
-
-Value = TypeVar("Value")
+from paceline.protocols.json_scanner import MemberScanner, decoded
 
 BYTES_PER_TOKEN = 4
 """For English text and code. Good enough to delay a request; the response then reports the real number."""
 LARGEST_TOKENS = 100_000_000
 """Tokens of one request. Larger numbers are nonsense from a client and are ignored or cut to this."""
+
+MOST_STEPS = 1000
+"""Brackets, keys and values of a body that are scanned as they come. A step takes some microseconds, so a body of
+megabytes of brackets would hold up everything else for seconds. A conversation of 150 turns has fewer."""
 
 _NAMES = frozenset({"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
 _RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
@@ -27,7 +29,7 @@ class RequestReader:
         self.model: str | None = None
         self.max_tokens: int | None = None
         """The longest response that the request allows, if the part read so far contains it."""
-        self._scanner = MemberScanner(_NAMES)
+        self._scanner = MemberScanner(_NAMES, most_steps=MOST_STEPS)
         self._body_bytes = 0
 
     def feed(self, chunk: bytes) -> bool:
@@ -37,6 +39,21 @@ class RequestReader:
             self._scanner.feed(chunk)
             self._read_found()
         return self.model is not None or self._scanner.ended
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether the body has too many members for a scan. `read_whole` must then parse it once it has come."""
+        return self._scanner.gave_up
+
+    def read_whole(self, body: bytes) -> None:
+        """Parse a whole body. One that is no object, or too deep, names no model."""
+        if self._scanner.read_whole(body):
+            self._read_found()
+
+    def read_members(self, members: Mapping[str, msgspec.Raw]) -> None:
+        """Read a body that was decoded before."""
+        self._scanner.take(members)
+        self._read_found()
 
     @property
     def is_stream(self) -> bool:
@@ -52,11 +69,11 @@ class RequestReader:
         found = self._scanner.found
         if not found:
             return
-        self.model = _decoded(found.get("model"), _TEXT) or None
+        self.model = decoded(found.get("model"), _TEXT) or None
         for name in _RESPONSE_LIMITS:
             if name in found:
-                self.max_tokens = _count(_decoded(found[name], _NUMBER))
-        if (settings := _decoded(found.get("generationConfig"), _GEMINI_SETTINGS)) is not None:
+                self.max_tokens = _count(decoded(found[name], _NUMBER))
+        if (settings := decoded(found.get("generationConfig"), _GEMINI_SETTINGS)) is not None:
             self.max_tokens = _count(settings.maxOutputTokens)
 
 
@@ -71,12 +88,3 @@ _GEMINI_SETTINGS = msgspec.json.Decoder(_GeminiSettings)
 
 def _count(value: int | None) -> int | None:
     return value if value is not None and 0 < value <= LARGEST_TOKENS else None
-
-
-def _decoded(raw: bytes | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
-    if raw is None:
-        return None
-    try:
-        return decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None

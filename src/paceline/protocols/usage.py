@@ -9,12 +9,12 @@ another type, is *unknown* and never an error. Never here: changing a byte.
 
 import re
 from collections.abc import Iterable
-from typing import Protocol, TypeGuard, TypeVar
+from typing import TypeGuard
 
 import msgspec
 
 from paceline.core.values.tokens import Tokens
-from paceline.protocols.json_scanner import MemberScanner
+from paceline.protocols.json_scanner import MemberScanner, decoded
 from paceline.protocols.request_reader import BYTES_PER_TOKEN
 
 LONGEST_EVENT = 1_000_000
@@ -24,25 +24,28 @@ COMPRESSION = 4
 LARGEST_TOKENS = 1_000_000_000
 """Larger numbers are nonsense and are ignored."""
 
-Value = TypeVar("Value")
 _ABSENT = msgspec.Raw()
 _UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
 _MEMBERS = frozenset({"usage", "usageMetadata", "error"})
 
 
-class ResponseReader(Protocol):
-    """A reader of a response. `tokens` and `error` are None until they are known."""
+class ResponseReader:
+    """A reader of a response."""
 
-    usage: "TokenUsage"
-    """What the response has said so far."""
-    events: int
-    """Events of a stream that have come. 0 for a body."""
-    tokens: int | None
-    error: bytes | None
-    """The event or member with an error that ended the response after it had begun."""
+    def __init__(self) -> None:
+        self.usage = NO_USAGE
+        """What the response has said so far."""
+        self.events = 0
+        """Events of a stream that have come. 0 for a body."""
+        self.tokens: int | None = None
+        """None until they are known."""
+        self.error: bytes | None = None
+        """The event or member with an error that ended the response after it had begun."""
 
-    def feed(self, chunk: bytes) -> None: ...
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes."""
+        raise NotImplementedError
 
 
 def response_reader(headers: Iterable[tuple[bytes, bytes]]) -> ResponseReader | None:
@@ -58,14 +61,11 @@ def response_reader(headers: Iterable[tuple[bytes, bytes]]) -> ResponseReader | 
     return BodyReader() if b"json" in kind else None
 
 
-class EventReader:
+class EventReader(ResponseReader):
     """The reader of server-sent events. Only events with usage or an error are parsed."""
 
     def __init__(self) -> None:
-        self.usage = NO_USAGE
-        self.events = 0
-        self.tokens: int | None = None
-        self.error: bytes | None = None
+        super().__init__()
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 
@@ -99,29 +99,25 @@ class EventReader:
                 self._read_event(line[5:].strip())
 
     def _read_event(self, data: bytes) -> None:
-        event = _decoded(data, _EVENT)
+        event = decoded(data, _EVENT)
         if event is None:
             return
-        for holder in (event, *(_decoded(raw, _HOLDER) for raw in (event.message, event.response, event.x_groq))):
+        for holder in (event, *(decoded(raw, _HOLDER) for raw in (event.message, event.response, event.x_groq))):
             if holder is None:
                 continue
             for raw in (holder.usage, holder.usageMetadata):
-                if (usage := _decoded(raw, _USAGE)) is not None:
+                if (usage := decoded(raw, _USAGE)) is not None:
                     self.usage = usage.over(self.usage)
                     self.tokens = self.usage.total
             if _is_error(holder.error):
                 self.error = data
 
 
-class BodyReader:
+class BodyReader(ResponseReader):
     """The reader of one JSON document."""
 
-    events = 0
-
     def __init__(self) -> None:
-        self.usage = NO_USAGE
-        self.tokens: int | None = None
-        self.error: bytes | None = None
+        super().__init__()
         self._scanner = MemberScanner(_MEMBERS)
 
     def feed(self, chunk: bytes) -> None:
@@ -131,7 +127,7 @@ class BodyReader:
         for name, raw in self._scanner.found.items():
             if name == "error":
                 self.error = raw if _is_error(raw) else None
-            elif (usage := _decoded(raw, _USAGE)) is not None:
+            elif (usage := decoded(raw, _USAGE)) is not None:
                 self.usage = usage
                 self.tokens = usage.total
 
@@ -171,6 +167,13 @@ class TokenUsage(msgspec.Struct, frozen=True):
             if known:
                 return sum(known)
         return None
+
+    @property
+    def is_nonsense(self) -> bool:
+        """Whether a number is negative or too large. It counts as 0, so what was used is not known."""
+        return any(
+            type(value := getattr(self, name)) is int and not _is_count(value) for name in self.__struct_fields__
+        )
 
     @property
     def split(self) -> Tokens | None:
@@ -218,13 +221,20 @@ class TokensUsed(msgspec.Struct, frozen=True, gc=False):
     is_estimated: bool = False
 
 
-def tokens_used(reader: ResponseReader, request_bytes: int, *, is_whole: bool) -> TokensUsed | None:
+def tokens_used(
+    reader: ResponseReader, request_bytes: int, response_bytes: int = 0, *, is_whole: bool
+) -> TokensUsed | None:
     """Return what a response has used, None if nothing is known.
 
     A response that broke off, or whose client left, counts as far as it came. Where it says nothing, the prompt is
-    estimated by its bytes, and the answer by its events: most have one token, some a few.
+    estimated by its bytes, and the answer by its events: most have one token, some a few. Numbers that cannot be
+    true count as 0, and each kind as its estimate by bytes if that is more.
     """
     said = reader.usage.split
+    if said is not None and reader.usage.is_nonsense:
+        by_bytes = tokens_by_bytes(request_bytes, response_bytes, is_compressed=False).tokens
+        sent = msgspec.structs.replace(said, input=max(said.input, by_bytes.input - said.cache_read - said.cache_write))
+        return TokensUsed(msgspec.structs.replace(sent, output=max(said.output, by_bytes.output)), is_estimated=True)
     if said is not None and is_whole:
         return TokensUsed(said)
     if said is not None:
@@ -249,7 +259,7 @@ def _within(prompt: int, answer: int, read: int, written: int) -> Tokens:
 
 def _cached(details: msgspec.Raw) -> tuple[int, int]:
     """Return how much of a prompt was read from a cache, and how much was written to it."""
-    known = _decoded(details, _DETAILS)
+    known = decoded(details, _DETAILS)
     return (0, 0) if known is None else (_count(known.cached_tokens), _count(known.cache_write_tokens))
 
 
@@ -276,15 +286,6 @@ _EVENT = msgspec.json.Decoder(_Event)
 _HOLDER = msgspec.json.Decoder(_Holder)
 _USAGE = msgspec.json.Decoder(TokenUsage)
 _DETAILS = msgspec.json.Decoder(_Details)
-
-
-def _decoded(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Value]) -> Value | None:
-    if not raw:
-        return None
-    try:
-        return decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _count(value: int | None) -> int:

@@ -1,1 +1,1 @@
-"""Removal of secrets from text: `redactor` does it, `secret_shapes` has the patterns."""
+"""Removal of secrets from text: `redactor` for what leaves the machine, `stored_text` for what is stored and shown."""

@@ -1,11 +1,24 @@
-"""Settings: paceline.toml, PACELINE_* variables and flags as one frozen, checked value.
+"""Files that people write, paceline.toml and plans: read whole, checked whole, every mistake with its line and a fix.
+
+    documents         text and TOML with the line of each key, the list of mistakes, the nearest known name
+    checks            checks of single values, from files and variables
+    model             the settings as values, with their defaults
+    prices            what tokens cost
+    environment       PACELINE_* variables, the home folder, the search for the file
+    load              paceline.toml, variables and flags as one `Settings`
+    host_fields       [hosts.NAME] and [machine]
+    key_pool_fields   [key_pools.NAME]
+    campaign_fields   [campaign] and [campaign.workspace]
+    plan_units        where units come from, their templates, and what makes one valid
+    plan_file         a plan: its campaign and its units, and their import into the store
+    preflight         whether a plan can run on this machine now, and who would pay
+    readiness         what would spoil the night: hints that refuse nothing
 
 Never here: anything that acts on a setting.
 """
 
 from paceline.settings.load import load_settings
 from paceline.settings.model import (
-    AccountSettings,
     ApiTable,
     ConfiguredLimit,
     EngineTable,
@@ -19,7 +32,6 @@ from paceline.settings.model import (
 )
 
 __all__ = [
-    "AccountSettings",
     "ApiTable",
     "ConfiguredLimit",
     "EngineTable",

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paceline.config_files.documents import Document, Mistakes, Place, nearest
-from paceline.config_files.toml_lines import Path as KeyPath
 from paceline.errors import InvalidInput
+from paceline.settings.documents import Document, KeyPath, Location, Mistakes, nearest
+from paceline.settings.model import ApiTable, EngineTable, RetentionTable
 
 FILE_NAME = "paceline.toml"
 PREFIX = "PACELINE_"
@@ -20,21 +20,11 @@ LIMITS = "PACELINE_LIMITS"
 KEYS: dict[str, KeyPath] = {
     "PACELINE_POOL": ("pool", "sessions"),
     "PACELINE_POOL_RUNS": ("pool", "runs"),
-    "PACELINE_ENGINE_HEARTBEAT": ("engine", "heartbeat"),
-    "PACELINE_ENGINE_LEASE": ("engine", "lease"),
-    "PACELINE_ENGINE_MAX_ATTEMPTS": ("engine", "max_attempts"),
-    "PACELINE_ENGINE_STALL": ("engine", "stall"),
-    "PACELINE_ENGINE_STRATEGY": ("engine", "strategy"),
-    "PACELINE_API_HOST": ("api", "host"),
-    "PACELINE_API_PORT": ("api", "port"),
-    "PACELINE_API_HOSTS": ("api", "hosts"),
-    "PACELINE_API_TLS_CERT": ("api", "tls_cert"),
-    "PACELINE_API_TLS_KEY": ("api", "tls_key"),
-    "PACELINE_API_ADD_CAMPAIGNS": ("api", "add_campaigns"),
-    "PACELINE_API_DRAIN": ("api", "drain"),
-    "PACELINE_RETENTION_OUTPUTS": ("retention", "outputs"),
-    "PACELINE_RETENTION_EVENTS": ("retention", "events"),
-    "PACELINE_RETENTION_MAX_DISK": ("retention", "max_disk"),
+    **{
+        f"{PREFIX}{table}_{key}".upper(): (table, key)
+        for table, fields in {"engine": EngineTable, "api": ApiTable, "retention": RetentionTable}.items()
+        for key in fields.__struct_fields__
+    },
     "PACELINE_STORE_URL": ("store", "url"),
 }
 SETTINGS = (HOME, FILE, LIMITS, *KEYS)
@@ -59,12 +49,9 @@ _FRACTION = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
 class EnvironmentDocument(Document):
     """The variables in the form of the file."""
 
-    def __init__(self, values: Mapping[str, object]) -> None:
-        super().__init__("environment", values)
-
-    def place(self, path: KeyPath) -> Place:
+    def locate(self, path: KeyPath) -> Location:
         by_path = {key_path: name for name, key_path in KEYS.items()}
-        return Place(LIMITS if path[0] == "limits" else by_path.get(path[:2], self.source))
+        return Location(LIMITS if path[0] == "limits" else by_path.get(path[:2], self.source))
 
 
 def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> EnvironmentDocument:
@@ -75,7 +62,7 @@ def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> Environm
             values.setdefault(str(table), {})[str(key)] = _number_or_text(content)
     if limits := environ.get(LIMITS, "").strip():
         values["limits"] = _read_limits(limits, mistakes)
-    return EnvironmentDocument(values)
+    return EnvironmentDocument("environment", values, mistakes)
 
 
 def refuse_unknown(environ: Mapping[str, str], named: Iterable[str], mistakes: Mistakes) -> None:

@@ -4,16 +4,17 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
 
-from paceline.config_files import checks
-from paceline.config_files.documents import Check, PrivateValue, shown
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput
-from paceline.settings.model import HostSettings
+from paceline.settings import checks
+from paceline.settings.documents import Check, PrivateValue, shown
+from paceline.settings.model import HostSettings, Settings
 
 LOCAL_HOST: Final = "local"
 """The name of the leader's own machine."""
@@ -73,16 +74,12 @@ def _slurm(value: object) -> dict[str, str]:
     return options
 
 
-def _ray(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"auto|[A-Za-z0-9\[][^\s\x00-\x1f]*:\d+", value):
-        raise InvalidInput('must be "auto" or the address of a Ray cluster, such as "10.0.0.5:6379"')
-    return value
-
-
-def _ray_node(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", value):
-        raise InvalidInput('must be the name, the address or the id of a node of Ray, such as "gpu-3" or "10.0.0.7"')
-    return value
+_ray = checks.matching(
+    r"auto|[A-Za-z0-9\[][^\s\x00-\x1f]*:\d+", '"auto" or the address of a Ray cluster, such as "10.0.0.5:6379"'
+)
+_ray_node = checks.matching(
+    r"[A-Za-z0-9][A-Za-z0-9._:-]*", 'the name, the address or the id of a node of Ray, such as "gpu-3" or "10.0.0.7"'
+)
 
 
 def _command(value: object) -> tuple[str, ...]:
@@ -106,12 +103,11 @@ def _connect(value: object) -> str:
 
 
 def _labels(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise InvalidInput('must be a list of names, such as ["gpu"]')
-    for each in value:
+    labels = checks.text_list(value, 'must be a list of names, such as ["gpu"]', may_be_empty=True)
+    for each in labels:
         if not _NAME.fullmatch(each):
             raise InvalidInput(f"has {shown(each)}: a label has letters, digits and . _ -")
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(labels))
 
 
 def _host_lease(value: object) -> float:
@@ -124,13 +120,7 @@ def _host_lease(value: object) -> float:
 
 
 def _path_of(what: str) -> Check:
-    def check(value: object) -> str:
-        path = checks.text(value)
-        if not path.startswith(("/", "~/")) or re.search(r"[\x00-\x1f]", path):
-            raise InvalidInput(f"must be {what} that begins with / or ~/")
-        return path
-
-    return check
+    return checks.matching(r"(?:/|~/)[^\x00-\x1f]*", f"{what} that begins with / or ~/")
 
 
 def _git_remote(value: object) -> str:
@@ -142,12 +132,7 @@ def _git_remote(value: object) -> str:
     return remote
 
 
-def _load(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST_LOAD:
-        raise InvalidInput("must be a load above 0, without quotes, such as 4.0")
-    return float(value)
-
-
+_load = checks.number("a load above 0, without quotes, such as 4.0", lambda value: 0 < value <= _LARGEST_LOAD)
 HOST_FIELDS: Final[Mapping[str, Check]] = {
     "ssh": _ssh,
     "slurm": _slurm,
@@ -201,3 +186,19 @@ def make_host(name: str, values: Mapping[str, object]) -> HostSettings:
     for _, message in host_mistakes(name, fields):
         raise InvalidInput(message)
     return msgspec.convert({"name": name, **fields}, HostSettings)
+
+
+# -- hosts that a plan may run on ------------------------------------------------------------------
+
+
+def names_host(patterns: Sequence[str], host: str) -> bool:
+    """Return whether a plan lets its sessions run on the host: it names none, or this one."""
+    return not patterns or any(fnmatchcase(host, pattern) for pattern in patterns)
+
+
+def may_run_here(hosts: Sequence[str], labels: Sequence[str], settings: Settings | None) -> bool:
+    """Return whether sessions of such a plan may start on the machine of the engine."""
+    local = settings.hosts.get(LOCAL_HOST) if settings is not None else None
+    have = local.labels if local is not None else ()
+    is_closed = local is not None and local.max_sessions == 0
+    return names_host(hosts, LOCAL_HOST) and not is_closed and all(label in have for label in labels)

@@ -7,10 +7,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from paceline.config_files.documents import Check, did_you_mean
+from paceline.agents.account import Account
 from paceline.errors import InvalidInput
 from paceline.protocols import family_of
-from paceline.settings.model import AccountSettings, FallbackRoute
+from paceline.settings import checks
+from paceline.settings.documents import Check, did_you_mean
+from paceline.settings.model import FallbackRoute
 
 MOST_KEYS: Final = 100
 """Accounts of one pool. Each is checked for a request, and a provider's customer has a few keys."""
@@ -21,13 +23,12 @@ Mistake = tuple[str, str]
 
 
 def _account_names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(each, str) for each in value):
-        raise InvalidInput('must be a list of accounts with at least one, such as ["key-a", "key-b"]')
-    if len(value) > MOST_KEYS:
+    names = checks.text_list(value, 'must be a list of accounts with at least one, such as ["key-a", "key-b"]')
+    if len(names) > MOST_KEYS:
         raise InvalidInput(f"must have {MOST_KEYS} accounts at most")
-    if twice := [each for place, each in enumerate(value) if each in value[:place]]:
+    if twice := [each for number, each in enumerate(names) if each in names[:number]]:
         raise InvalidInput(f"names {twice[0]!r:.80} twice; remove one")
-    return tuple(value)
+    return names
 
 
 def _fallback(value: object) -> tuple[FallbackRoute, ...]:
@@ -53,7 +54,7 @@ KEY_POOL_FIELDS: Final[Mapping[str, Check]] = {"accounts": _account_names, "fall
 def key_pool_mistakes(
     name: str,
     fields: Mapping[str, object],
-    accounts: Mapping[str, AccountSettings],
+    accounts: Mapping[str, Account],
     broken: Collection[str],
     written: Collection[str],
 ) -> Iterator[Mistake]:
@@ -70,20 +71,20 @@ def key_pool_mistakes(
     members, routes = fields.get("accounts", ()), fields.get("fallback", ())
     assert isinstance(members, tuple)
     assert isinstance(routes, tuple)
-    found: list[AccountSettings] = []
-    for place, member in (*(("accounts", each) for each in members), *(("fallback", each.account) for each in routes)):
+    found: list[Account] = []
+    for key, member in (*(("accounts", each) for each in members), *(("fallback", each.account) for each in routes)):
         if member in broken:
             continue
         if (message := _member_mistake(member, accounts)) is not None:
-            yield place, f"key_pools.{name}.{place}: {message}"
+            yield key, f"key_pools.{name}.{key}: {message}"
             continue
         account = accounts[member]
         found.append(account)
-        if (message := _difference(found[0], account, is_fallback=place == "fallback")) is not None:
-            yield place, f"key_pools.{name}.{place}: {message}"
+        if (message := _difference(found[0], account, is_fallback=key == "fallback")) is not None:
+            yield key, f"key_pools.{name}.{key}: {message}"
 
 
-def _member_mistake(member: str, accounts: Mapping[str, AccountSettings]) -> str | None:
+def _member_mistake(member: str, accounts: Mapping[str, Account]) -> str | None:
     account = accounts.get(member)
     if account is None:
         metered = sorted(each.name for each in accounts.values() if each.kind == "metered")
@@ -96,7 +97,7 @@ def _member_mistake(member: str, accounts: Mapping[str, AccountSettings]) -> str
     return None
 
 
-def _difference(first: AccountSettings, account: AccountSettings, *, is_fallback: bool) -> str | None:
+def _difference(first: Account, account: Account, *, is_fallback: bool) -> str | None:
     """Return why the account cannot serve the same requests as the first one of the pool."""
     if not is_fallback and account.provider != first.provider:
         return (

@@ -5,40 +5,27 @@ agent's profile) are checked after the layers are merged. Never here: what a val
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
-from paceline.agents import AgentProfile, check_agent
-from paceline.agents.account import DEFAULT
-from paceline.agents.default_login import login_folder
-from paceline.config_files import checks
-from paceline.config_files.documents import (
-    Check,
-    Document,
-    KeyPlace,
-    Mistakes,
-    checked_fields,
-    path_text,
-    read_toml,
-    refuse_key,
-    refuse_value,
-    table_at,
-)
+from paceline.agents import AgentProfile, check_agent, load_agent
+from paceline.agents.account import DEFAULT, Account
+from paceline.agents.login import login_folder
+from paceline.agents.session_environment import matches_any, metered_variables
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
-from paceline.settings.account_rules import account_mistakes
+from paceline.settings import checks
+from paceline.settings.documents import Check, Document, KeyLocation, Mistakes, path_text, read_toml
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
 from paceline.settings.key_pool_fields import KEY_POOL_FIELDS, key_pool_mistakes
 from paceline.settings.model import (
-    SHIPPED,
-    AccountSettings,
     ApiTable,
     ConfiguredLimit,
     EngineTable,
@@ -48,14 +35,16 @@ from paceline.settings.model import (
     ProviderSettings,
     RetentionTable,
     Settings,
+    Strategy,
     shipped_limits,
 )
 from paceline.settings.prices import Price
 
-STRATEGIES = ("rush", "spread")
 MOST_ATTEMPTS = 1000
 """More is surely a typing error: with the longest back-off it is a week of failures."""
 FLAGS = "flags"
+_SECOND_LIMIT = "max_parallel_requests"
+"""What other tools call a limit."""
 DATABASE = "paceline.db"
 _SQLITE = "sqlite:///"
 _COMMAND = "command"
@@ -72,11 +61,7 @@ def provider_name(value: object) -> str:
 
 
 _per_minute = checks.whole_number(1, LARGEST_LIMIT)
-RATES: Mapping[str, Check] = {
-    "rpm": _per_minute,
-    "tpm": _per_minute,
-    "max_parallel_requests": checks.whole_number(1, LARGEST_LIMIT),
-}
+RATES: Mapping[str, Check] = {"rpm": _per_minute, "tpm": _per_minute}
 FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "pool": {"sessions": checks.limit, "runs": checks.limit},
     "engine": {
@@ -84,7 +69,7 @@ FIXED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "lease": checks.span,
         "max_attempts": checks.whole_number(1, MOST_ATTEMPTS),
         "stall": checks.span,
-        "strategy": checks.one_of(*STRATEGIES),
+        "strategy": checks.one_of(*get_args(Strategy)),
     },
     "api": {
         "host": checks.text,
@@ -108,7 +93,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
     "accounts": {
         "provider": provider_name,
         "kind": checks.one_of("subscription", "metered"),
-        "env": checks.variables,
+        "env": checks.account_variables,
         "reserve": checks.share,
         "base_url": checks.web_url,
         "key_env": checks.variable_name,
@@ -130,14 +115,14 @@ TABLES = (
 
 
 _Value = TypeVar("_Value")
-_Named = TypeVar("_Named", ProviderSettings, AccountSettings, AgentProfile, Price, HostSettings)
+_Named = TypeVar("_Named", ProviderSettings, Account, AgentProfile, Price, HostSettings)
 
 
 class _Leaf(msgspec.Struct, frozen=True):
     """A checked value and its location."""
 
     value: object
-    place: KeyPlace
+    location: KeyLocation
 
 
 class _Layers:
@@ -146,30 +131,34 @@ class _Layers:
     def __init__(self, mistakes: Mistakes) -> None:
         self.mistakes = mistakes
         self.leaves: dict[tuple[str, ...], _Leaf] = {}
-        self.tables: dict[tuple[str, ...], KeyPlace] = {}
+        self.tables: dict[tuple[str, ...], KeyLocation] = {}
         self.limits = shipped_limits()
 
     def put(self, document: Document) -> None:
         for name, value in document.values.items():
             if name not in TABLES:
-                refuse_key(document, (name,), TABLES, self.mistakes)
+                document.refuse_key((name,), TABLES)
                 continue
-            table = table_at(document, (name,), value, self.mistakes)
+            table = document.table((name,), value)
             if name == "limits":
                 self._put_limits(document, table)
             elif name in FIXED_TABLES:
                 self._put_fields(document, (name,), table, FIXED_TABLES[name])
             else:
                 for inner, content in table.items():
-                    fields = table_at(document, (name, inner), content, self.mistakes)
+                    fields = document.table((name, inner), content)
                     self._put_fields(document, (name, inner), fields, NAMED_TABLES[name])
 
     def _put_fields(
         self, document: Document, path: tuple[str, ...], values: Mapping[str, object], known: Mapping[str, Check]
     ) -> None:
-        self.tables.setdefault(path, KeyPlace(document, path))
-        for key, value in checked_fields(document, path, values, known, self.mistakes).items():
-            self.leaves[(*path, key)] = _Leaf(value, KeyPlace(document, (*path, key)))
+        self.tables.setdefault(path, document.at(path))
+        if _SECOND_LIMIT in values and path[0] in ("rates", "accounts"):
+            text = f"{path_text((*path, _SECOND_LIMIT))} is no setting: write the limit of the scope into [limits]"
+            document.refuse((*path, _SECOND_LIMIT), text)
+            values = {key: value for key, value in values.items() if key != _SECOND_LIMIT}
+        for key, value in document.fields(path, values, known).items():
+            self.leaves[(*path, key)] = _Leaf(value, document.at((*path, key)))
             if path == ("pool",):
                 self._put_limit(document, key, value)
 
@@ -181,12 +170,12 @@ class _Layers:
                 scope = ScopePattern(text).text
                 limit = checks.limit(value)
             except InvalidInput as error:
-                refuse_value(document, path, value, str(error), self.mistakes)
+                document.refuse_value(path, value, str(error))
                 continue
             if scope in (SESSIONS, RUNS):
-                refuse_value(document, path, value, f"write it as {scope} in [pool]", self.mistakes)
+                document.refuse_value(path, value, f"write it as {scope} in [pool]")
             elif scope in seen:
-                refuse_value(document, path, value, f"this is the same scope as {seen[scope]!r}", self.mistakes)
+                document.refuse_value(path, value, f"this is the same scope as {seen[scope]!r}")
             else:
                 seen[scope] = text
                 self._put_limit(document, scope, limit)
@@ -214,9 +203,17 @@ class _Layers:
             content = content.get(name) if isinstance(content, Mapping) else None
         return frozenset(content) if isinstance(content, Mapping) else frozenset()
 
-    def place(self, *path: str) -> object:
+    def refuse(self, path: tuple[str, ...], message: str) -> None:
+        """Add a mistake at the key, or at its table if that does not have it."""
         leaf = self.leaves.get(path)
-        return leaf.place if leaf else self.tables[path[:2]]
+        self.mistakes.add(leaf.location if leaf else self.tables[path[:2]], message)
+
+    def refuse_each(self, path: tuple[str, ...], mistakes: Iterable[tuple[str, str]]) -> bool:
+        """Add the mistakes of a table: the key that each is about, and the message. Return whether there are any."""
+        found = list(mistakes)
+        for key, message in found:
+            self.refuse((*path, key), message)
+        return bool(found)
 
 
 def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
@@ -238,35 +235,28 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         _refuse_password(layers)
     refuse_unknown(environ, layers.named_variables(), mistakes)
     layers.put(read_environment(environ, mistakes))
-    layers.put(Document(FLAGS, flags))
-    providers = _assemble(layers, "providers", _provider)
+    layers.put(Document(FLAGS, flags, mistakes))
     named = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
     accounts = _by_id(layers, named)
-    agents = _assemble(layers, "agents", _agent)
-    rates = _rates(layers, named)
-    prices = _assemble(layers, "prices", _price)
-    hosts = _assemble(layers, "hosts", _host)
-    key_pools = _key_pools(layers, named)
-    api = _api(layers, file or start, start, environ)
-    mistakes.raise_as(InvalidSettings)
     settings = Settings(
         home=home,
         file=file,
-        limits=layers.limits,
-        providers=providers,
+        providers=_assemble(layers, "providers", _provider),
         accounts=accounts,
         default_logins=_default_logins(accounts, environ),
-        key_pools=key_pools,
-        rates=rates,
+        agents=_assemble(layers, "agents", _agent),
+        rates=_rates(layers, named),
+        prices=_assemble(layers, "prices", _price),
+        hosts=_assemble(layers, "hosts", _host),
+        key_pools=_key_pools(layers, named),
+        limits=layers.limits,
         engine=msgspec.convert(layers.fields("engine"), EngineTable),
-        api=msgspec.convert(api, ApiTable),
+        api=msgspec.convert(_api(layers, file or start, start, environ), ApiTable),
         retention=msgspec.convert(layers.fields("retention"), RetentionTable),
-        prices=prices,
-        hosts=hosts,
         machine=msgspec.convert(layers.fields("machine"), MachineTable),
         store_url=_store_url(layers, home, file or start, start, environ),
-        agents=agents,
     )
+    mistakes.raise_as(InvalidSettings)
     limits = {scope: msgspec.structs.replace(each, scope=scope) for scope, each in _by_login(settings, settings.limits)}
     return msgspec.structs.replace(settings, limits=limits, rates=dict(_by_login(settings, settings.rates)))
 
@@ -297,30 +287,29 @@ def _provider(layers: _Layers, name: str) -> ProviderSettings | None:
     try:
         provider_name(name)
     except InvalidInput as error:
-        layers.mistakes.add(layers.place("providers", name), f"{name!r:.80} {error}")
+        layers.refuse(("providers", name), f"{name!r:.80} {error}")
         return None
     return msgspec.convert({"name": name, **layers.fields("providers", name)}, ProviderSettings)
 
 
-def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> AccountSettings | None:
-    fields = _default_fields(name) | layers.fields("accounts", name)
-    place = layers.place("accounts", name)
+def _account(layers: _Layers, name: str, environ: Mapping[str, str]) -> Account | None:
+    table = ("accounts", name)
+    fields = _default_fields(name) | layers.fields(*table)
     for key, example in (("provider", "anthropic"), ("kind", "subscription")):
-        if key not in fields and key not in layers.written("accounts", name):
-            layers.mistakes.add(place, f'account "{name}" needs {key}, such as {key} = "{example}"')
+        if key not in fields and key not in layers.written(*table):
+            layers.refuse(table, f'account "{name}" needs {key}, such as {key} = "{example}"')
     owner, _, own_name = name.rpartition("/")
     try:
         canonical_scope(f"{fields.get('provider', 'p')}/{own_name}")
         if owner and (own_name != DEFAULT or fields.get("provider") != owner):
             raise InvalidInput("remove the slash; only PROVIDER/default has one, with that provider")
     except InvalidInput as error:
-        layers.mistakes.add(place, f"{name!r:.80} cannot name an account: {error}")
+        layers.refuse(table, f"{name!r:.80} cannot name an account: {error}")
     if not {"provider", "kind"} <= fields.keys():
         return None
     fields = {key: value for key, value in fields.items() if key not in RATES}
-    account = msgspec.convert({"name": own_name, **fields}, AccountSettings)
-    for key, message in account_mistakes(name, account):
-        layers.mistakes.add(layers.place("accounts", name, key), message)
+    account = msgspec.convert({"name": own_name, **fields}, Account)
+    layers.refuse_each(table, account_mistakes(name, account))
     env = {variable: expand_home(content, environ) for variable, content in account.env.items()}
     return msgspec.structs.replace(account, env=env)
 
@@ -331,17 +320,17 @@ def _default_fields(name: str) -> dict[str, object]:
     return {"provider": owner or "anthropic", "kind": "subscription"} if own_name == DEFAULT else {}
 
 
-def _by_id(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, AccountSettings]:
+def _by_id(layers: _Layers, accounts: Mapping[str, Account]) -> dict[str, Account]:
     """Return the accounts by id. `default` and `anthropic/default` are one."""
-    found: dict[str, AccountSettings] = {}
+    found: dict[str, Account] = {}
     for name, account in accounts.items():
         if account.id in found:
-            layers.mistakes.add(layers.place("accounts", name), f'account "{name}" is the same as "{account.id}"')
+            layers.refuse(("accounts", name), f'account "{name}" is the same as "{account.id}"')
         found[account.id] = account
     return found
 
 
-def _default_logins(accounts: Mapping[str, AccountSettings], environ: Mapping[str, str]) -> dict[str, str]:
+def _default_logins(accounts: Mapping[str, Account], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the accounts that use the login which a provider's CLI has by itself, so that one login has one limit.
 
     One that is named `default` is meant; else the first subscription with the same folder.
@@ -367,55 +356,48 @@ def _price(layers: _Layers, model: str) -> Price | None:
     missing = [key for key in ("input", "output") if key not in fields and key not in written]
     if missing:
         example = "{ input = 3.0, output = 15.0 }, in dollars per million tokens"
-        layers.mistakes.add(
-            layers.place(*table), f"{path_text(table)} needs {' and '.join(missing)}, such as {example}"
-        )
+        layers.refuse(table, f"{path_text(table)} needs {' and '.join(missing)}, such as {example}")
     if not {"input", "output"} <= fields.keys():
         return None
     same = [name for name in layers.names("prices") if canonical_model(name) == canonical_model(model)]
     if same[0] != model:
-        layers.mistakes.add(layers.place(*table), f"{path_text(table)} is the same model as {same[0]!r:.80}")
+        layers.refuse(table, f"{path_text(table)} is the same model as {same[0]!r:.80}")
     return msgspec.convert(fields, Price)
 
 
 def _host(layers: _Layers, name: str) -> HostSettings | None:
     fields = layers.fields("hosts", name)
-    mistakes = list(host_mistakes(name, fields))
-    for key, message in mistakes:
-        layers.mistakes.add(layers.place("hosts", name, key), message)
-    return None if mistakes else msgspec.convert({"name": name, **fields}, HostSettings)
+    has_mistakes = layers.refuse_each(("hosts", name), host_mistakes(name, fields))
+    return None if has_mistakes else msgspec.convert({"name": name, **fields}, HostSettings)
 
 
-def _key_pools(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, KeyPoolSettings]:
+def _key_pools(layers: _Layers, accounts: Mapping[str, Account]) -> dict[str, KeyPoolSettings]:
     """Return the pools of keys. `accounts` are those that could be read; a mistake in another one is reported there."""
     pools: dict[str, KeyPoolSettings] = {}
     broken = set(layers.names("accounts")) - accounts.keys()
     for name in layers.names("key_pools"):
-        fields = layers.fields("key_pools", name)
-        mistakes = list(key_pool_mistakes(name, fields, accounts, broken, layers.written("key_pools", name)))
-        for key, message in mistakes:
-            layers.mistakes.add(layers.place("key_pools", name, key), message)
-        if not mistakes and "accounts" in fields:
+        table = ("key_pools", name)
+        fields = layers.fields(*table)
+        mistakes = key_pool_mistakes(name, fields, accounts, broken, layers.written(*table))
+        if not layers.refuse_each(table, mistakes) and "accounts" in fields:
             pools[name] = msgspec.convert({"name": name, **fields}, KeyPoolSettings)
     return pools
 
 
-def _rates(layers: _Layers, accounts: Mapping[str, AccountSettings]) -> dict[str, Rate]:
-    """Return rates by scope. `max_parallel_requests` is a limit and becomes one."""
+def _rates(layers: _Layers, accounts: Mapping[str, Account]) -> dict[str, Rate]:
+    """Return rates by scope."""
     tables = {("rates", text): _rate_scope(layers, text) for text in layers.names("rates")}
     tables |= {("accounts", name): account.scope for name, account in accounts.items()}
     rates: dict[str, Rate] = {}
-    places: dict[tuple[str, str], tuple[str, ...]] = {}
+    locations: dict[tuple[str, str], tuple[str, ...]] = {}
     for table, scope in tables.items():
         for key, value in layers.fields(*table).items():
             if key not in RATES or scope is None:
                 continue
             assert isinstance(value, int)
             path = (*table, key)
-            if (before := places.setdefault((scope, key), path)) != path:
-                layers.mistakes.add(layers.place(*path), f"{path_text(path)} is already set in {path_text(before)}")
-            elif key == "max_parallel_requests":
-                _put_parallel(layers, path, scope, value)
+            if (before := locations.setdefault((scope, key), path)) != path:
+                layers.refuse(path, f"{path_text(path)} is already set in {path_text(before)}")
             else:
                 rates[scope] = msgspec.structs.replace(rates.get(scope, Rate()), **{key: value})
     return rates
@@ -427,34 +409,22 @@ def _rate_scope(layers: _Layers, text: str) -> str | None:
         if scope == SESSIONS:
             raise InvalidInput("only runs have a rate, sessions do not; name the scope of an account or a provider")
     except InvalidInput as error:
-        layers.mistakes.add(layers.place("rates", text), f"{path_text(('rates', text))}: {error}")
+        layers.refuse(("rates", text), f"{path_text(('rates', text))}: {error}")
         return None
     return scope
 
 
-def _put_parallel(layers: _Layers, path: tuple[str, ...], scope: str, value: int) -> None:
-    """Set the limit of the scope from `max_parallel_requests`. A limit from a variable or flag wins over the file."""
-    place = layers.leaves[path].place
-    before = layers.limits.get(scope)
-    if before is not None and before.source == place.document.source:
-        layers.mistakes.add(place, f"{path_text(path)} is the limit of {scope}, which [limits] or [pool] already sets")
-    elif before is None or before.source == SHIPPED:
-        layers.limits[scope] = ConfiguredLimit(scope, value, place.document.source)
-
-
 def _agent(layers: _Layers, name: str) -> AgentProfile | None:
-    fields = layers.fields("agents", name)
-    place = layers.place("agents", name)
+    table = ("agents", name)
+    fields = layers.fields(*table)
     if name == _COMMAND or fields.get("name", name) != name or not _AGENT_NAME.fullmatch(name):
-        layers.mistakes.add(
-            place, f"{name!r:.80} cannot name an agent of your own; choose another name for [agents.NAME]"
-        )
+        layers.refuse(table, f"{name!r:.80} cannot name an agent of your own; choose another name for [agents.NAME]")
         return None
     try:
         return check_agent({**fields, "name": name})
     except InvalidInput as error:
         at = _AT_FIELD.search(str(error))
-        layers.mistakes.add(layers.place("agents", name, at[1]) if at else place, f"agents.{name}: {error}")
+        layers.refuse((*table, at[1]) if at else table, f"agents.{name}: {error}")
         return None
 
 
@@ -463,7 +433,7 @@ def _refuse_password(layers: _Layers) -> None:
     leaf = layers.leaves.get(("store", "url"))
     if leaf is not None and checks.has_password(str(leaf.value)):
         layers.mistakes.add(
-            leaf.place, "store.url contains a password, which must not be in the file; set PACELINE_STORE_URL"
+            leaf.location, "store.url contains a password, which must not be in the file; set PACELINE_STORE_URL"
         )
 
 
@@ -471,7 +441,7 @@ def _api(layers: _Layers, file: Path, start: Path, environ: Mapping[str, str]) -
     """Return the fields of [api], with absolute paths of the certificate and its key."""
     fields = layers.fields("api")
     if "tls_key" in fields and "tls_cert" not in fields:
-        layers.mistakes.add(layers.place("api", "tls_key"), "api.tls_key is the key of a certificate: set tls_cert too")
+        layers.refuse(("api", "tls_key"), "api.tls_key is the key of a certificate: set tls_cert too")
     for key in ("tls_cert", "tls_key"):
         if key in fields:
             folder = _folder_of(layers.leaves[("api", key)], file, start)
@@ -481,7 +451,7 @@ def _api(layers: _Layers, file: Path, start: Path, environ: Mapping[str, str]) -
 
 def _folder_of(leaf: _Leaf, file: Path, start: Path) -> Path:
     """Return where a relative path begins: in the folder of the file that names it, else in `start`."""
-    return file.parent if leaf.place.document.source == str(file) else start
+    return file.parent if leaf.location.document.source == str(file) else start
 
 
 def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Mapping[str, str]) -> str:
@@ -493,3 +463,31 @@ def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Ma
     if not url.startswith(_SQLITE):
         return url
     return f"{_SQLITE}{_folder_of(leaf, file, start) / expand_home(url.removeprefix(_SQLITE), environ)}"
+
+
+# -- rules over several fields of an account -------------------------------------------------------
+
+
+def account_mistakes(name: str, account: Account) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the account: the key that it is about, and the message."""
+    if account.kind != "subscription":
+        return
+    bare = Account(name=account.name, provider=account.provider, kind=account.kind)
+    patterns = metered_variables(load_agent("command"), bare)
+    if billed := sorted(name for name in account.env if matches_any(name, patterns)):
+        yield (
+            "env",
+            f"accounts.{name}.env sets {', '.join(billed)}, which would be billed instead of the subscription;"
+            ' remove it, or set kind = "metered"',
+        )
+    if account.daily_budget is not None:
+        yield (
+            "daily_budget",
+            f"accounts.{name}.daily_budget counts calls of the gateway, which takes metered accounts only; remove it",
+        )
+    if account.via_gateway:
+        yield (
+            "via_gateway",
+            f"accounts.{name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
+            " subscription is used through the vendor's own CLI; remove it",
+        )

@@ -8,7 +8,7 @@ import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
 from paceline.agents.account import DEFAULT, account_id
-from paceline.agents.default_login import default_account
+from paceline.agents.login import default_account
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
@@ -16,6 +16,7 @@ from paceline.settings.prices import Price
 
 DEFAULT_COOLDOWN_SECONDS = 0.35
 """Covers the usual release lag of providers, at a small cost in throughput."""
+Strategy = Literal["rush", "spread"]
 SHIPPED = "shipped"
 SHIPPED_LIMITS: dict[str, int | None] = {
     SESSIONS: 4,
@@ -39,51 +40,10 @@ def shipped_limits() -> dict[str, ConfiguredLimit]:
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    cooldown: Cooldown = DEFAULT_COOLDOWN_SECONDS
+    cooldown: Cooldown | None = None
+    """None for the default of each account."""
     headroom: HeadroomMode = "adaptive"
     usage_url: str | None = None
-
-
-class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """An account. `~` in `env` is expanded. It names the variable that holds the key, never the key itself."""
-
-    name: str
-    provider: str
-    kind: Literal["subscription", "metered"]
-    env: dict[str, str] = {}
-    reserve: float = 0.0
-    base_url: str | None = None
-    key_env: str | None = None
-    via_gateway: bool = False
-    """Whether sessions send their calls through the gateway, so that each call counts as a run."""
-    daily_budget: float | None = None
-    """Dollars that the gateway's calls on it may cost in a day (UTC)."""
-    expires: float | None = None
-    """When its login or key ends, as a Unix time, if somebody has written it down."""
-    is_implicit: bool = False
-    """Whether it is the default login of an agent that no table describes."""
-
-    @property
-    def id(self) -> str:
-        """The name that plans and units know it by: its own, or `PROVIDER/default`."""
-        return account_id(self.provider, self.name)
-
-    @property
-    def scope(self) -> str:
-        return f"{self.provider}/{self.name}"
-
-    @property
-    def account(self) -> Account:
-        """Return the part that is needed to start an agent."""
-        return Account(
-            name=self.name,
-            provider=self.provider,
-            kind=self.kind,
-            env=self.env,
-            key_env=self.key_env,
-            via_gateway=self.via_gateway,
-            is_implicit=self.is_implicit,
-        )
 
 
 class FallbackRoute(msgspec.Struct, frozen=True):
@@ -114,7 +74,7 @@ class EngineTable(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     stall: float = 1800.0
     """A session is ended after this many seconds without output and CPU time."""
-    strategy: Literal["rush", "spread"] = "rush"
+    strategy: Strategy = "rush"
 
 
 class ApiTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +166,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The paceline.toml that was read."""
     limits: dict[str, ConfiguredLimit] = msgspec.field(default_factory=shipped_limits)
     providers: dict[str, ProviderSettings] = {}
-    accounts: dict[str, AccountSettings] = {}
+    accounts: dict[str, Account] = {}
     """By id: the account's name, or `PROVIDER/default`."""
     default_logins: dict[str, str] = {}
     """The configured accounts that are a provider's default login, by provider."""
@@ -250,21 +210,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the user's profile of this name, else the shipped one. Raise `InvalidInput` if there is neither."""
         return self.agents[name] if name in self.agents else load_agent(name)
 
-    def login(self, agent: str) -> AccountSettings | None:
+    def login(self, agent: str) -> Account | None:
         """Return the account of an agent's default login; None for a plan's own command or an agent that is unknown."""
         if agent not in self.agent_names():
             return None  # a stored campaign may name an agent that the settings had once
         account = default_account(self.agent(agent))
         return None if account is None else self._default_of(account.provider)
 
-    def account(self, account_id: str) -> AccountSettings | None:
+    def account(self, account_id: str) -> Account | None:
         """Return a configured account, or the default login of a provider, by its id."""
         provider, _, name = account_id.rpartition("/")
         if account_id in self.accounts or name != DEFAULT or provider not in self._login_providers():
             return self.accounts.get(account_id)
         return self._default_of(provider)
 
-    def account_at(self, scope: str) -> AccountSettings | None:
+    def account_at(self, scope: str) -> Account | None:
         """Return the account that a provider path names, with or without a model."""
         name = "/".join(scope.split("/", 2)[:2])
         return self.account(name) or next((each for each in self.accounts.values() if each.scope == name), None)
@@ -276,7 +236,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         login = self.accounts.get(self.default_logins.get(provider, "")) if name == DEFAULT else None
         return scope if login is None else f"{login.scope}{slash}{model}"
 
-    def campaign_accounts(self, agent: str, named: Sequence[str]) -> list[AccountSettings]:
+    def campaign_accounts(self, agent: str, named: Sequence[str]) -> list[Account]:
         """Return the accounts that a campaign runs on: those it names and that exist, else its agent's login."""
         found = [self.account(each) for each in named] if named else [self.login(agent)]
         return [account for account in found if account is not None]
@@ -286,9 +246,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         accounts = [default_account(self.agent(name)) for name in self.agent_names()]
         return {account.provider for account in accounts if account is not None}
 
-    def _default_of(self, provider: str) -> AccountSettings:
+    def _default_of(self, provider: str) -> Account:
         configured = self.accounts.get(self.default_logins.get(provider, account_id(provider, DEFAULT)))
-        implicit = AccountSettings(name=DEFAULT, provider=provider, kind="subscription", is_implicit=True)
+        implicit = Account(name=DEFAULT, provider=provider, kind="subscription", is_implicit=True)
         return configured or implicit
 
     def provider(self, name: str) -> ProviderSettings:
@@ -304,9 +264,18 @@ def governor_settings(settings: Settings) -> GovernorSettings:
     return GovernorSettings(
         limits=hosts | {entry.scope: entry.limit for entry in settings.limits.values()},
         cooldown=DEFAULT_COOLDOWN_SECONDS,
-        cooldowns={name: provider.cooldown for name, provider in settings.providers.items()},
+        cooldowns={
+            name: provider.cooldown for name, provider in settings.providers.items() if provider.cooldown is not None
+        },
+        lag_learnt=tuple(account.scope for account in settings.accounts.values() if _learns_lag(settings, account)),
         headrooms={name: provider.headroom for name, provider in settings.providers.items()},
         rates=settings.rates,
         reserves={account.scope: account.reserve for account in settings.accounts.values() if account.reserve},
         usage_scopes=tuple(name for name, provider in settings.providers.items() if provider.usage_url),
     )
+
+
+def _learns_lag(settings: Settings, account: Account) -> bool:
+    """Return whether refusals alone show how far the provider's count of the account lags: for most keys not at all."""
+    provider = settings.provider(account.provider)
+    return account.kind == "metered" and provider.headroom == "adaptive" and provider.usage_url is None

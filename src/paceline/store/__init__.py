@@ -1,4 +1,24 @@
-"""The store: what must survive a crash. One interface (`interface.py`), several implementations."""
+"""The store: what must survive a crash. One interface, one SQL, two databases.
+
+interface               the verbs, and the values that they take and return
+unit_result             what is known about the work of a unit
+client_keys             a client's key as it is kept
+spend                   what calls of the gateway have used, and what that says of keys and accounts
+rules                   ids, keys, order, and which values are refused
+rows                    between rows and values
+schema                  the tables of both databases, and their history
+sql_store               the verbs in SQL that both databases understand
+plan_import             the import of a plan, step by step
+dump                    everything as JSON lines, and back
+sqlite                  the store in one SQLite file
+sqlite_file             its connection: opening, transactions, errors
+postgres                the store in a PostgreSQL database
+postgres_database       its connections: transactions, the fence, errors
+postgres_connection     one connection: no wait is without end, and what SQLite spells differently
+postgres_schema         how its tables are made and updated beside other processes
+postgres_values         text of any characters, and columns of many rows
+postgres_notifications  changes by other processes
+"""
 
 from paceline.core.values.tokens import Tokens as Tokens
 from paceline.store.client_keys import ClientKey as ClientKey
@@ -11,6 +31,7 @@ from paceline.store.interface import OutcomeRecord as OutcomeRecord
 from paceline.store.interface import Page as Page
 from paceline.store.interface import Phase as Phase
 from paceline.store.interface import ProcessId as ProcessId
+from paceline.store.interface import StoppedUnits as StoppedUnits
 from paceline.store.interface import Store as Store
 from paceline.store.interface import StoredEvent as StoredEvent
 from paceline.store.interface import StoredSlot as StoredSlot
@@ -19,10 +40,10 @@ from paceline.store.interface import Unit as Unit
 from paceline.store.interface import UnitCounts as UnitCounts
 from paceline.store.interface import UnitSpec as UnitSpec
 from paceline.store.interface import WorkspaceSettings as WorkspaceSettings
-from paceline.store.memory import MemoryStore as MemoryStore
+from paceline.store.spend import Balances as Balances
+from paceline.store.spend import BatchId as BatchId
 from paceline.store.spend import SpendRow as SpendRow
 from paceline.store.sqlite import SqliteStore as SqliteStore
-from paceline.store.stopped_units import StoppedUnits as StoppedUnits
 from paceline.store.unit_result import CheckRound as CheckRound
 from paceline.store.unit_result import Cost as Cost
 from paceline.store.unit_result import UnitResult as UnitResult

@@ -14,6 +14,18 @@ from paceline.errors import IllegalStep, UnknownName
 
 _DAY_SECONDS: Final = 86400
 BudgetPeriod = Literal["day", "month", "total"]
+_PERIOD_LETTERS: Final[dict[BudgetPeriod, int]] = {"day": 10, "month": 7, "total": 0}
+"""Letters of `2026-11-16` that name a period."""
+
+
+def day_of(at: float) -> str:
+    """Return the day (UTC) of a time, such as `2026-11-16`."""
+    return _day_beginning(at // _DAY_SECONDS * _DAY_SECONDS)
+
+
+@lru_cache(maxsize=1024)
+def _day_beginning(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 WARNING_SHARE: Final = 0.8
@@ -32,16 +44,9 @@ class KeyBudget(msgspec.Struct, frozen=True):
         amount = f"${self.dollars:,.2f}".removesuffix(".00")
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
-    def began_at(self, now: float) -> float:
-        """Return when the present period began (UTC)."""
-        at = time.gmtime(now)
-        match self.period:
-            case "day":
-                return now - now % _DAY_SECONDS
-            case "month":
-                return float(timegm((at.tm_year, at.tm_mon, 1, 0, 0, 0, 0, 0, 0)))
-            case "total":
-                return 0.0
+    def days(self, now: float) -> str:
+        """Return the beginning that all days of the present period have in common: `2026-11-16`, `2026-11` or ''."""
+        return day_of(now)[: _PERIOD_LETTERS[self.period]]
 
     def begins_again_at(self, now: float) -> float | None:
         """Return when the next period begins (UTC); None if there is none."""
@@ -56,8 +61,8 @@ class KeyBudget(msgspec.Struct, frozen=True):
                 return None
 
 
-class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that a client of the gateway presents. Its name is unique among the keys that are not revoked."""
+class KeyRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key of a client allows. Its name is unique among the keys that are not revoked."""
 
     name: str
     pool: str | None = None
@@ -69,34 +74,16 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int | None = None
     priority_max: int = 0
     weight: float = 1.0
-    budget: KeyBudget | None = None
     all_paths: bool = False
     """Whether it may also use files, batches and every other path of the upstream."""
+
+
+class ClientKey(KeyRules, frozen=True, kw_only=True):
+    """A key that a client of the gateway presents."""
+
+    budget: KeyBudget | None = None
     created_at: float = 0.0
-    spent_before: float = 0.0
-    """Dollars that earlier keys of the name had spent on the day (UTC) on which this one was created."""
     revoked_at: float | None = None
-
-    def counted_from(self, now: float) -> str:
-        """Return the day (UTC) from which on its calls count towards its budget."""
-        return _counted_from(self.budget, self.created_at, now // _DAY_SECONDS * _DAY_SECONDS)
-
-    def spent(self, dollars: float, now: float) -> float:
-        """Return what the key has spent, of the dollars that its name has cost since that day."""
-        if self.spent_before and self.counted_from(now) == _day(self.created_at):
-            dollars -= self.spent_before
-        return max(0.0, dollars)
-
-
-@lru_cache(maxsize=1024)
-def _counted_from(budget: KeyBudget | None, created_at: float, today: float) -> str:
-    """Return `ClientKey.counted_from` for the day that begins at `today`. It is asked several times in each call."""
-    began_at = 0.0 if budget is None else budget.began_at(today)
-    return _day(max(began_at, created_at))
-
-
-def _day(at: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 class HashedKey(msgspec.Struct, frozen=True):
@@ -109,12 +96,12 @@ class HashedKey(msgspec.Struct, frozen=True):
 _KEYS: Final = msgspec.json.Decoder(ClientKey)
 
 
-def encode_key(key: ClientKey) -> bytes:
+def encode_key(key: ClientKey) -> str:
     """Encode as JSON. When it was revoked is stored beside it."""
-    return msgspec.json.encode(msgspec.structs.replace(key, revoked_at=None))
+    return msgspec.json.encode(msgspec.structs.replace(key, revoked_at=None)).decode()
 
 
-def decode_key(encoded: bytes, revoked_at: float | None) -> ClientKey | None:
+def decode_key(encoded: bytes | str, revoked_at: float | None) -> ClientKey | None:
     """Decode what `encode_key` returned; None if it is damaged."""
     try:
         return msgspec.structs.replace(_KEYS.decode(encoded), revoked_at=revoked_at)

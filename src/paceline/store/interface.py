@@ -7,7 +7,7 @@ deciding which unit may run and what becomes of it. That comes from the core.
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,9 +15,8 @@ from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
 from paceline.store.client_keys import ClientKey, HashedKey
-from paceline.store.spend import SpendRow
-from paceline.store.stopped_units import StoppedUnits
-from paceline.store.unit_result import UnitResult
+from paceline.store.spend import BatchId, SpendRow
+from paceline.store.unit_result import GitSettings, SessionFacts, UnitResult
 
 CampaignState = Literal["active", "paused", "cancelled"]
 Phase = Literal["working", "checking", "delivering"]
@@ -44,6 +43,8 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
     root: str | None = None
     bases: dict[str, str] = {}
     """The commit that `base` meant when the plan was added, by the top folder of each repository."""
+    git: dict[str, GitSettings] = {}
+    """The settings of git at that time, by the top folder of each repository."""
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +150,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     updated: tuple[str, ...] = ()
 
 
-class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
+class OutcomeRecord(SessionFacts, frozen=True, kw_only=True):
     """The outcome of one attempt, ready to store.
 
     The next attempt resumes `conversation_id`, or starts a new conversation if it is None. Without an `account` the
@@ -159,10 +160,6 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     unit_id: str
     fence: int
     transition: Transition
-    account: str | None = None
-    conversation_id: str | None = None
-    denials: int = 0
-    warnings: tuple[str, ...] = ()
     result: UnitResult | None = None
     """Everything known about the work of the unit by now. None keeps what is stored."""
     resume_cost: int = 0
@@ -174,8 +171,8 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
         return transition.state == "todo" and transition.ending == "parked" and transition.resume_at is not None
 
 
-class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of units of a campaign in each state. Parked units are also counted as `todo`."""
+class UnitTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Units by state. Parked units are among the `todo`."""
 
     todo: int = 0
     running: int = 0
@@ -184,7 +181,23 @@ class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int = 0
     held: int = 0
     cancelled: int = 0
+
+
+class UnitCounts(UnitTotals, frozen=True, kw_only=True):
+    """The number of units of a campaign in each state. Parked units are also counted as `todo`."""
+
     parked: int = 0
+
+
+class StoppedUnits(msgspec.Struct, frozen=True, kw_only=True):
+    """Units of one campaign that wait for a person, all in one state and for one reason."""
+
+    campaign: str
+    state: UnitState
+    reason: str | None
+    units: int
+    example: str
+    """The id of one of them."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
@@ -245,6 +258,13 @@ class StoredSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: Deferred | None = None
     holder: ProcessId | None = None
     lease: Lease | None = None
+
+
+class LeadLease(NamedTuple):
+    """Who leads, and for how many seconds by its lease: 0 or less if that has run out."""
+
+    owner: str
+    seconds: float
 
 
 class Store(Protocol):
@@ -312,7 +332,8 @@ class Store(Protocol):
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
         """Store the outcomes and results of attempts in one transaction. Return False for each whose fence is stale.
 
-        A stale outcome changes nothing. Recording an outcome again returns True as long as it is still current.
+        A stale outcome changes nothing. Recording an outcome again returns True as long as it is still current. The
+        outcome of an attempt whose unit was cancelled while it ran ends its lease, and what it has used is stored.
         """
 
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
@@ -324,51 +345,37 @@ class Store(Protocol):
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
         """Extend the leases of running units. Return the ids whose fence is stale."""
 
-    def wake_units(self, *, now: float, limit: int = 10_000) -> int:
-        """Make parked units claimable whose time has come, the earliest first. Return how many.
+    def wake_units(
+        self, *, now: float = 0.0, account: str | None = None, campaign: str | None = None, limit: int = 10_000
+    ) -> int:
+        """Make due units without a lease claimable, the earliest first. Return how many; at `limit` more may be due.
 
-        If it returns `limit`, more may be due: waking a million units at once would hold up the pass.
-        """
-
-    def wake_account(self, account: str, *, limit: int = 10_000, campaign: str | None = None) -> int:
-        """Make up to `limit` units claimable that are parked on the account, whose window reopened. Return how many.
-
-        With a `campaign`, only units of that campaign. Units that back off stay where they are: no window holds them.
+        With an `account`, whose window reopened, those that are parked on it instead, of one `campaign` or of all.
+        Units that back off stay where they are then: no window holds them.
         """
 
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         """Give the units of the campaign on one account another account, with their conversations. Return how many."""
 
-    def shorten_backoffs(self, *, now: float) -> int:
-        """Let each unit that backs off since a time after `now` begin its wait now, with its length. Return how many.
+    def hasten_units(self, resume_times: Mapping[str, float], *, set_back_to: float | None = None) -> int:
+        """Let waiting units that resume later than the given times resume at those times. Others stay as they are.
 
-        Such a time means that the clock was set back. Units that are parked for a window keep their time.
+        If the clock was set back, each unit that backs off since a later time begins its wait then, with its length.
+        Units that are parked for a window keep their time. Return how many begin their wait again.
         """
 
-    def hasten_units(self, resume_times: Mapping[str, float]) -> None:
-        """Let waiting units that resume later than the given times resume at those times. Others stay as they are."""
+    def move_units(self, unit_ids: Sequence[str], to: Literal["held", "done"], reason: str, *, now: float) -> int:
+        """Move the given `todo` units to `held`, or the `unverified` ones to `done`. Return how many moved."""
 
-    def hold_units(self, unit_ids: Sequence[str], reason: str, *, now: float) -> int:
-        """Move the given `todo` units to `held`. Return how many moved."""
+    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, also_cancelled: bool = False) -> int:
+        """Move held, quarantined and unverified units of the campaign to `todo`, or also the cancelled ones.
 
-    def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None) -> int:
-        """Move held, quarantined and unverified units of the campaign to `todo`. Return how many moved.
-
-        Their counters are reset and their checks forgotten; the rest of their results is kept. `unit_ids` chooses among
-        the units of the campaign; None means all of them. All of this holds for `revive_units` as well.
+        Return how many moved. Their counters are reset and their checks forgotten; the rest of their results is kept.
+        `unit_ids` chooses among those of the campaign; None means all. One with a lease waits for its end.
         """
-
-    def revive_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, resume_at: float) -> int:
-        """Move cancelled units back to `todo`, to start at `resume_at`, with their counters reset. Return how many."""
-
-    def accept_units(self, campaign: str, unit_ids: Sequence[str], *, now: float) -> int:
-        """Move the given unverified units of the campaign to `done`. Return how many moved."""
 
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        """Cancel every unit of the campaign that is not done. Return the ids that were running.
-
-        `unit_ids` chooses among them; None means all of them.
-        """
+        """Cancel all units, or the given ones, that are not done. Return those that ran: they keep their leases."""
 
     def forget_conversation(self, unit_id: str) -> None:
         """Let the next attempt of the unit start over: a new conversation on any account, in a new workspace.
@@ -385,31 +392,30 @@ class Store(Protocol):
         *,
         campaign: str | None = None,
         state: UnitState | None = None,
+        bound_to: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
         """Return one page of units without long texts: prompts may be 1 MB each, answers and checks many kB.
 
-        The order is by campaign as they were added, then as in the plan.
+        The order is by campaign as they were added, then as in the plan. With `bound_to`, only claimable units whose
+        conversation lives on that account, in the order of a claim and without a cursor: the cost does not grow.
         """
 
-    def running_units(self) -> list[Unit]:
-        """Return all running units in the order of `units`, without prompts, with their whole results."""
+    def running_units(self, *, also_cancelled: bool = False) -> list[Unit]:
+        """Return all running units in the order of `units`, without prompts, with their whole results.
+
+        Or also those that were cancelled while they ran, and whose attempts have not ended: they keep their leases.
+        """
 
     def next_resume_at(self) -> float | None:
-        """Return when the first parked unit is due."""
+        """Return when the first parked unit is due. One that has a lease is not."""
 
     def stopped_units(self, *, limit: int) -> list[StoppedUnits]:
         """Return the units that wait for a person by campaign, state and reason, the most frequent first."""
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         """Count the claimable units by campaign and by the account that their conversation is bound to."""
-
-    def bound_units(self, campaign: str, account: str, *, limit: int) -> list[str]:
-        """Return the ids of the first claimable units of the campaign whose conversation lives on the account.
-
-        The cost does not grow with the number of units.
-        """
 
     # the engine's own records
     def append_events(self, events: Sequence[Event]) -> int:
@@ -418,16 +424,19 @@ class Store(Protocol):
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
         """Return events with an id above `after`, oldest first. One that is damaged is logged and left out."""
 
-    def trim_events(self, *, keep: int, keep_slots: int | None = None) -> None:
-        """Delete all events but the last `keep`.
+    def trim_events(
+        self,
+        *,
+        keep: int | None = None,
+        keep_slots: int | None = None,
+        before: float | None = None,
+        through: int = 0,
+        limit: int = 1000,
+    ) -> int:
+        """Delete all events but the last `keep`; of those about slots of programs all but `keep_slots`, or `keep`.
 
-        Those about slots of programs are counted by themselves, up to `keep_slots`, or `keep` if it is None.
-        """
-
-    def prune_events(self, *, before: float, through: int, limit: int) -> int:
-        """Delete the oldest events that are from before that time, at most `limit`. Return how many.
-
-        Events with an id above `through` stay. If it returns `limit`, more may be left.
+        With `before`, delete the oldest that are from before that time, at most `limit`, and none with an id above
+        `through`. Return how many were that old; if it is `limit`, more may be left.
         """
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
@@ -437,11 +446,11 @@ class Store(Protocol):
         loss of power may bring back dropped slots; their leases run out by themselves.
         """
 
-    def slots(self) -> list[StoredSlot]:
-        """Return all slots in the order they were first saved. One that is damaged is logged and left out."""
+    def slots(self, slot_id: str | None = None) -> list[StoredSlot]:
+        """Return all slots in the order they were first saved, or the one with the id.
 
-    def slot(self, slot_id: str) -> StoredSlot | None:
-        """Return the slot with this id, or None."""
+        One that is damaged is logged and left out.
+        """
 
     def client_keys(self) -> list[HashedKey]:
         """Return all keys of clients as they were created, also revoked ones. A damaged one is logged and left out."""
@@ -459,11 +468,17 @@ class Store(Protocol):
         """Return the value saved under the key, or None."""
 
     # what calls of the gateway cost
-    def add_spend(self, rows: Sequence[SpendRow]) -> None:
-        """Add to the sums of the gateway, in one transaction."""
+    def add_spend(self, rows: Sequence[SpendRow], batch: BatchId | None = None) -> None:
+        """Add to the sums of the gateway, in one transaction. No-op if the batch, or a later one, was added before.
 
-    def spend(self, *, since: str = "", key: str | None = None) -> list[SpendRow]:
-        """Return the sums (of one key) from that day on, `2026-11-16`, in order of day, key, account and model."""
+        So a writer that has seen a time-out can repeat its batch, whether it was written or not.
+        """
+
+    def spend(self, *, since: str = "", key: str | None = None, by_model: bool = True) -> list[SpendRow]:
+        """Return the sums (of one key) from that day on, `2026-11-16`, in order of day, key, account and model.
+
+        Without `by_model` they are those of all models, and `model` is ''.
+        """
 
     # the lead
     def lead(self, owner: str, *, until: float, now: float) -> bool:
@@ -473,14 +488,8 @@ class Store(Protocol):
         every write through this object raises `LeadLost`, until `resign` was called.
         """
 
-    def leader(self) -> str | None:
+    def leader(self, *, now: float) -> LeadLease | None:
         """Return who took the lead last and has not resigned, also if its lease has run out."""
-
-    def lease_left(self, *, now: float) -> float | None:
-        """Return how many seconds the leader's lease still runs, 0 or less if it has run out; None without a leader."""
-
-    def while_leading(self, owner: str) -> AbstractContextManager[None]:
-        """Let the writes in the block raise `LeadLost` once another than this owner leads a shared store."""
 
     def resign(self, owner: str) -> None:
         """Give up the lead, if this owner has it."""
@@ -489,8 +498,8 @@ class Store(Protocol):
         """Call `on_change` when another process changed something, until the returned function is called.
 
         It is called from another thread, once the change can be read; it must be quick and use no verb of the store.
-        After each connection, every topic is called once, as something may have been missed. Stores on this machine
-        alone (SQLite, memory) never call: their engines poll at every heartbeat.
+        After each connection, every topic is called once, as something may have been missed. SQLite never calls: its
+        engines poll at every heartbeat.
         """
 
     def check(self) -> None:

@@ -3,28 +3,119 @@
 One transaction writes at a time, any number read. Every write is durable when its verb returns, as long as the server
 keeps `synchronous_commit` on, which is its default.
 
-Here: which tables it is made of. Never here: a statement.
+Here: the lead, which is fenced; imports, each in one transaction on a connection of its own; and the busiest verbs,
+each as one statement over arrays, because every statement is a trip to the server. All others are in `sql_store.py`.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final
 
-from paceline.store.postgres_campaigns import PostgresCampaigns
-from paceline.store.postgres_client_keys import PostgresClientKeys
-from paceline.store.postgres_connection import ANSWER_SECONDS
-from paceline.store.postgres_control import PostgresUnitControl
-from paceline.store.postgres_database import PostgresDatabase
-from paceline.store.postgres_notifications import PostgresNotifications
-from paceline.store.postgres_records import PostgresEngineState, PostgresEvents, PostgresSlots, PostgresSpend
-from paceline.store.postgres_schema import MIGRATIONS, Migration
-from paceline.store.postgres_units import PostgresUnits
-from paceline.store.table_store import Tables, TableStore
+from paceline.errors import StoreBusy
+from paceline.events import Event
+from paceline.store import rules
+from paceline.store.interface import Added, Campaign, LeadLease, OutcomeRecord, Phase, Topic, Unit, UnitSpec
+from paceline.store.plan_import import PlanImport, spec_chunks
+from paceline.store.postgres_connection import ANSWER_SECONDS, Connection, Row
+from paceline.store.postgres_database import Fence, PostgresDatabase
+from paceline.store.postgres_notifications import PostgresNotifications, announce
+from paceline.store.postgres_schema import MIGRATION_LOCK
+from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
+from paceline.store.rows import encode_event, outcome_row, result_row
+from paceline.store.rules import campaign_span
+from paceline.store.schema import MIGRATIONS, Migration
+from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, SqlStore, find_number
+from paceline.store.unit_result import UnitResult
 
-BUSY_SECONDS: Final = 2.0
-"""How long a verb waits for another writer before `StoreBusy`: far longer than any transaction of ours takes."""
+# A statement over many given units finds each by its name, in the order they are given.
+_GIVEN_KEY: Final = """(SELECT v.key FROM campaigns c JOIN units v ON v.campaign = c.number
+    WHERE c.name = g.campaign AND v.name = g.name) AS key"""
+# A row that another transaction has locked is skipped: a person who changes a unit with SQL holds up nobody else. Rows
+# are locked before they are joined, and the units come back as they were.
+_CLAIM: Final = f"""WITH bound AS MATERIALIZED (
+        SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NOT NULL
+            AND account = %(account)s AND key BETWEEN %(low)s AND %(high)s
+        ORDER BY resume_cost, key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ), fresh AS MATERIALIZED (
+        SELECT * FROM units WHERE state = 'todo' AND resume_at IS NULL AND conversation_id IS NULL
+            AND key BETWEEN %(low)s AND %(high)s
+        ORDER BY key LIMIT CASE WHEN %(only_bound)s THEN 0 ELSE %(limit)s - (SELECT count(*) FROM bound) END
+        FOR UPDATE SKIP LOCKED
+    ), named AS (
+        SELECT *, row_number() OVER (ORDER BY turn, CASE turn WHEN 0 THEN resume_cost END, key) AS place
+        FROM (SELECT *, 0 AS turn FROM bound UNION ALL SELECT *, 1 FROM fresh) AS chosen
+    ), claimed AS (
+        UPDATE units AS u SET state = 'running', attempts = u.attempts + 1, fence = u.fence + 1,
+            account = %(account)s, attempt_id = (%(attempt_ids)s)[n.place], lease_until = %(lease_until)s,
+            begun_at = CASE WHEN u.conversation_id IS NULL THEN %(now)s ELSE coalesce(u.begun_at, u.started_at) END,
+            started_at = %(now)s, reason = NULL, ended_at = NULL, exit_code = NULL, is_parked = FALSE, denials = 0,
+            warnings = NULL, phase = 'working'
+        FROM named n WHERE n.key = u.key
+    )
+    SELECT {UNIT_AND_RESULT}, p.prompt FROM named u
+    LEFT JOIN prompts p ON p.key = u.key LEFT JOIN results r ON r.key = u.key ORDER BY u.place"""
+_RECORD_OUTCOMES: Final = f"""WITH given AS MATERIALIZED (
+        SELECT *, {_GIVEN_KEY} FROM unnest({{columns}}) WITH ORDINALITY AS g (state, failures, attempts, parks,
+            windows_spent, refusals, losses, resume_at, reason, account, new_account, conversation_id, ended_at,
+            exit_code, is_parked, denials, warnings, resume_cost, campaign, name, fence, body, checks, texts, place)
+    ), recorded AS (
+        UPDATE units AS u SET state = g.state, failures = g.failures, attempts = g.attempts, parks = g.parks,
+            windows_spent = g.windows_spent, refusals = g.refusals, losses = g.losses, resume_at = g.resume_at,
+            reason = g.reason, account = coalesce(g.account, u.account),
+            conversation_id = CASE WHEN coalesce(g.new_account, u.account, '') <> '' THEN g.conversation_id END,
+            ended_at = g.ended_at, exit_code = g.exit_code, is_parked = g.is_parked, denials = g.denials,
+            warnings = g.warnings, resume_cost = g.resume_cost, lease_until = NULL, phase = NULL
+        FROM given g WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running'
+        RETURNING u.key, g.place, g.body, g.checks, g.texts
+    ), saved AS (
+        INSERT INTO results (key, body, checks, texts)
+        SELECT key, body, checks, texts FROM recorded WHERE body IS NOT NULL
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts
+    )
+    SELECT place FROM recorded"""
+_OUTCOME_COLUMNS: Final = (
+    *(TextArray, *[BigintArray] * 6, FloatArray, TextArray, TextArray, TextArray, TextArray),
+    *(FloatArray, BigintArray, BooleanArray, BigintArray, TextArray, BigintArray),
+    *(TextArray, TextArray, BigintArray),
+    *[TextArray] * 3,
+)
+"""The types of the columns of `outcome_row` and `result_row`."""
+_RECORD_GIVEN: Final = _RECORD_OUTCOMES.format(columns=", ".join(["%s"] * len(_OUTCOME_COLUMNS)))
+_NO_RESULT: Final = (None, None, None)
+_SAVE_PROGRESS: Final = """WITH saved AS (
+        UPDATE units AS u SET phase = coalesce(%s, u.phase) FROM campaigns c
+        WHERE c.name = %s AND u.campaign = c.number AND u.name = %s AND u.fence = %s AND u.state || '' = 'running'
+        RETURNING u.key
+    ), result AS (
+        INSERT INTO results (key, body, checks, texts)
+        SELECT key, %s::text, %s::text, %s::text FROM saved WHERE %s
+        ON CONFLICT (key) DO UPDATE SET body = excluded.body, checks = excluded.checks, texts = excluded.texts
+    )
+    SELECT key FROM saved"""
+_RENEW: Final = f"""WITH given AS MATERIALIZED (
+        SELECT *, {_GIVEN_KEY} FROM unnest(%s, %s, %s) AS g (campaign, name, fence)
+    )
+    UPDATE units AS u SET lease_until = %s FROM given g
+    WHERE u.key = g.key AND u.fence = g.fence AND u.state || '' = 'running' RETURNING g.campaign, g.name"""
+_APPEND: Final = """WITH counter AS (UPDATE counters SET value = value + %s WHERE name = 'events' RETURNING value),
+    appended AS (
+        INSERT INTO events (id, unit, is_slot, body)
+        SELECT counter.value - %s + e.place, e.unit, e.is_slot, e.body
+        FROM counter, unnest(%s, %s, %s) WITH ORDINALITY AS e (unit, is_slot, body, place)
+    ) SELECT value FROM counter"""
+
+_SERVER_TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
+_LEASE_LEFT: Final = f"SELECT until - {_SERVER_TIME}, owner, oldest FROM leader, schema_version"
+_TAKE_LEAD: Final = f"""UPDATE leader SET owner = %(owner)s, until = {_SERVER_TIME} + %(lease)s,
+        epoch = epoch + CASE WHEN owner = %(owner)s THEN 0 ELSE 1 END
+    WHERE owner IS NULL OR owner = %(owner)s OR until <= {_SERVER_TIME} RETURNING epoch"""
+
+_COPY_UNITS: Final = "COPY units (key, campaign, name, cwd, output) FROM STDIN"
+_COPY_PROMPTS: Final = "COPY prompts (key, prompt) FROM STDIN"
+_NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(20482, hashtext(current_schema() || '/' || %s))"
+"""Of one campaign in one schema."""
 
 
-class PostgresStore(TableStore):
+class PostgresStore(SqlStore):
     """`Store` in the database at `url`. Its tables are created if they do not exist."""
 
     is_shared = True
@@ -37,18 +128,202 @@ class PostgresStore(TableStore):
         answer_seconds: float = ANSWER_SECONDS,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> None:
-        database = PostgresDatabase(
+        self._postgres = PostgresDatabase(
             url, busy_seconds=busy_seconds, answer_seconds=answer_seconds, migrations=migrations
         )
-        tables = Tables(
-            campaigns=PostgresCampaigns(database),
-            units=PostgresUnits(database),
-            control=PostgresUnitControl(database),
-            events=PostgresEvents(database),
-            slots=PostgresSlots(database),
-            spend=PostgresSpend(database),
-            state=PostgresEngineState(database),
-            client_keys=PostgresClientKeys(database),
-            changes=PostgresNotifications(database.address, database.place),
-        )
-        super().__init__(database, tables)
+        super().__init__(self._postgres)
+        self._changes = PostgresNotifications(self._postgres.address, self._postgres.place)
+        self._numbers: dict[str, int] = {}
+        """The numbers of campaigns that were claimed from. No number is given twice."""
+
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
+        return self._changes.subscribe(on_change)
+
+    def close(self) -> None:
+        self._changes.close()
+        super().close()
+
+    def named(self, names: list[str]) -> tuple[str, tuple[object, ...]]:
+        return "name = ANY(?)", (TextArray(names),)
+
+    # -- units --------------------------------------------------------------------------------------
+
+    def add_campaign_in_steps(
+        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
+    ) -> Generator[None, None, Added]:
+        rules.check_campaign(campaign)
+        plan_import = _ImportApart(self, campaign, update=update, now=now, events=events)
+        return plan_import.steps(rules.checked_specs(units))
+
+    def claim_units(
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
+    ) -> list[Unit]:
+        rules.check_attempt_ids(limit, len(attempt_ids))
+        values = {
+            "account": account,
+            "limit": limit,
+            "attempt_ids": TextArray(attempt_ids),
+            "lease_until": lease_until,
+            "now": now,
+            "only_bound": only_bound,
+        }
+        return [
+            rules.claimed(self._unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
+            for row, attempt_id in zip(self._claim(campaign, values), attempt_ids, strict=False)
+        ]
+
+    def _claim(self, campaign: str, values: dict[str, Any]) -> list[Row]:
+        """Claim units by the number of their campaign. A campaign that was deleted has no units under its number."""
+        number = self._numbers.get(campaign)
+        rows = [] if number is None else self._claim_from(number, values)
+        if rows:
+            return rows
+        with self._postgres.query() as connection:
+            found = find_number(connection, campaign)
+        if found is None or found == number:
+            return []
+        self._numbers[campaign] = found
+        return self._claim_from(found, values)
+
+    def _claim_from(self, number: int, values: dict[str, Any]) -> list[Row]:
+        low, high = campaign_span(number)
+        return self._postgres.write(_CLAIM, {**values, "low": low, "high": high}).rows
+
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        if not records:
+            return []
+        addresses = [rules.split_unit_id(each.unit_id) for each in records]
+        with self._postgres.writing() as connection:
+            if len(set(addresses)) == len(records):
+                return self._record_given(connection, records, addresses, now)
+            pairs = zip(records, addresses, strict=True)  # the second outcome of a unit is judged after the first
+            return [self._record_given(connection, [each], [address], now)[0] for each, address in pairs]
+
+    def _record_given(
+        self, connection: Connection, records: Sequence[OutcomeRecord], addresses: Sequence[tuple[str, str]], now: float
+    ) -> list[bool]:
+        rows = [
+            outcome_row(record, address, now) + (_NO_RESULT if record.result is None else result_row(record.result))
+            for record, address in zip(records, addresses, strict=True)
+        ]
+        columns = [kind(column) for kind, column in zip(_OUTCOME_COLUMNS, zip(*rows, strict=True), strict=True)]
+        recorded = {place for (place,) in connection.execute(_RECORD_GIVEN, columns).fetchall()}
+        return [place in recorded or self._end_late(connection, record) for place, record in enumerate(records, 1)]
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        columns = result_row(result or UnitResult())
+        values = (phase, *rules.split_unit_id(unit_id), fence, *columns, result is not None)
+        return bool(self._postgres.write(_SAVE_PROGRESS, values).rows)
+
+    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
+        if not fences:
+            return []
+        campaigns, names = zip(*map(rules.split_unit_id, fences), strict=True)
+        columns = (TextArray(campaigns), TextArray(names), BigintArray(fences.values()))
+        renewed = set(self._postgres.write(_RENEW, (*columns, lease_until)).rows)
+        return [identifier for identifier in fences if rules.split_unit_id(identifier) not in renewed]
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def append_events(self, events: Sequence[Event]) -> int:
+        if not events or any(map(_is_command, events)):
+            return super().append_events(events)
+        return int(self._postgres.write(_APPEND, _event_columns(events)).rows[0][0])
+
+    def insert_events(self, connection: Any, events: Sequence[Event]) -> int:
+        row = connection.execute(_APPEND, _event_columns(events)).fetchone()
+        if any(map(_is_command, events)):
+            announce(connection, "commands")
+        return int(row[0])
+
+    # -- the lead -----------------------------------------------------------------------------------
+
+    def lead(self, owner: str, *, until: float, now: float) -> bool:
+        """Take or keep the lead. The server measures the lease, because the clocks of engines may differ."""
+        with self._postgres.writing() as connection:
+            row = connection.execute(_TAKE_LEAD, {"owner": owner, "lease": until - now}).fetchone()
+        if row is None:
+            return False
+        self._postgres.fence = Fence(owner, int(row[0]))
+        return True
+
+    def leader(self, *, now: float) -> LeadLease | None:
+        with self._postgres.query() as connection:
+            left, owner, oldest = connection.execute(_LEASE_LEFT).fetchone() or (0.0, None, 0)
+        self._postgres.check_schema(oldest)  # here, because a process that stands by does not write
+        return None if owner is None else LeadLease(owner, left)
+
+    def resign(self, owner: str) -> None:
+        fence = self._postgres.fence
+        if fence is not None and fence.owner == owner:
+            self._postgres.fence = None
+        with self._postgres.writing() as connection:
+            resigned = connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = ?", (owner,))
+            if resigned.rowcount:
+                announce(connection, "leader")
+
+
+class _ImportApart(PlanImport):
+    """An import in one transaction on a connection of its own.
+
+    So nothing is visible before the last step, other verbs continue meanwhile, and a killed import leaves nothing.
+    """
+
+    def steps(self, specs: Iterable[UnitSpec]) -> Generator[None, None, Added]:
+        chunks = spec_chunks(specs)
+        chunk: list[UnitSpec] = next(chunks, [])
+        with self._database.apart() as connection:
+            connection.execute(f"SELECT pg_advisory_xact_lock_shared({MIGRATION_LOCK})")
+            row = connection.execute(_NAME_LOCK, (self.campaign.name,)).fetchone()
+            if row is None or not row[0]:
+                raise StoreBusy(f"another process is adding units to {self.campaign.name}; try again")
+            self.begin(connection)
+            while True:
+                following = next(chunks, None)
+                self.take(connection, chunk)
+                if following is None:
+                    self._database.lock_writers(connection)  # from here on as one writer among others
+                    added = self.publish(connection)
+                    if added.added or added.updated:
+                        announce(connection, "commands")
+                    return added
+                chunk = following
+                yield
+
+    def reserve_number(self, connection: object) -> int:
+        return int(
+            self._database.write(COUNT_ON, (1, "campaigns")).rows[0][0]
+        )  # else others would wait for this import
+
+    def insert(self, connection: Any, keyed: list[tuple[int, UnitSpec]]) -> None:
+        with connection.cursor() as cursor, cursor.copy(_COPY_UNITS) as copy:
+            for key, spec in keyed:
+                copy.write_row((key, self.number, spec.id, spec.cwd, spec.output))
+        with connection.cursor() as cursor, cursor.copy(_COPY_PROMPTS) as copy:
+            for key, spec in keyed:
+                if spec.prompt:
+                    copy.write_row((key, spec.prompt))
+
+
+def _is_command(event: Event) -> bool:
+    """Return whether an engine should read the event at once."""
+    return event.name.startswith(rules.COMMAND_EVENTS)
+
+
+def _event_columns(events: Sequence[Event]) -> tuple[object, ...]:
+    return (
+        len(events),
+        len(events),
+        TextArray(rules.storable_text(event.unit) for event in events),
+        BooleanArray(rules.is_slot_event(event) for event in events),
+        TextArray(encode_event(event) for event in events),
+    )

@@ -3,11 +3,14 @@
 Here: no wait for a server is without end. Never here: a transaction, or a verb of the store.
 """
 
+import functools
+import re
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 import psycopg
+from psycopg import sql
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.waiting import Ready, Wait
@@ -38,6 +41,8 @@ _LIMITS: Final = """SET lock_timeout = {lock}; SET statement_timeout = {statemen
 """The keepalives are those of the server: without them it keeps the connections of a machine that is gone for hours."""
 _SLOW: Final = f"SET LOCAL statement_timeout = {round(SLOW_SECONDS * 1000)}"
 _BACKEND: Final = "SELECT pg_backend_pid()"
+_INDEX_HINT: Final = re.compile(r" INDEXED BY \w+")
+_AS_BLOB: Final = re.compile(r"CAST\(([\w.]+) AS BLOB\)")
 _PROBES: Final = 3
 """How often the mode of a pool in between is probed. Once is enough unless another client is served at that moment."""
 
@@ -60,6 +65,18 @@ class Connection(psycopg.Connection[Row]):
             raise
         register_values(connection.adapters)
         return connection
+
+    def execute(  # type: ignore[override]
+        self, query: str | sql.Composed, params: Sequence[object] | Mapping[str, object] | None = None
+    ) -> psycopg.Cursor[Row]:
+        """Run a statement, which may be in the dialect of SQLite."""
+        return self.cursor().execute(translated(query) if isinstance(query, str) else query, params)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[object]]) -> psycopg.Cursor[Row]:
+        """Run a statement for each row, in one trip to the server."""
+        cursor = self.cursor()
+        cursor.executemany(translated(query), rows)
+        return cursor
 
     def limit_times(self, *, lock_seconds: float, answer_seconds: float) -> None:
         """Set the limits of all transactions, here and in the server."""
@@ -113,6 +130,13 @@ def _ready(events: int) -> Ready:
     if not events & select.POLLOUT:
         return Ready.R
     return Ready.RW if events & ~select.POLLOUT else Ready.W
+
+
+@functools.lru_cache(maxsize=512)
+def translated(statement: str) -> str:
+    """Return the statement with what SQLite spells differently. Text needs no cast: any of it can be read."""
+    statement = _AS_BLOB.sub(r"\1", _INDEX_HINT.sub("", statement))
+    return statement.replace("?", "%s")
 
 
 # -- the address -------------------------------------------------------------------------------------

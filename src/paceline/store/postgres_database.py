@@ -8,6 +8,7 @@ import datetime
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 import psycopg
@@ -32,7 +33,9 @@ from paceline.store.postgres_connection import (
     server_place,
     with_time_limits,
 )
-from paceline.store.postgres_schema import WRITER_LOCK, Migration, check_known, migrate
+from paceline.store.postgres_schema import WRITER_LOCK, migrate
+from paceline.store.schema import Migration, check_known
+from paceline.store.sql_store import Written
 
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
 
@@ -55,12 +58,13 @@ _BY_INDEX: Final = "; ".join(f"SET {way} = off" for way in _SLOW_WAYS)
 """Every statement finds its rows one by one in the order of an index. From statistics of an hour ago, when the table
 was small or everything waited, the server would plan to read all of it. A way that is off counts as so costly that the
 server would compile the statement first (`jit`), which takes longer than to run it."""
-_BEGIN_APART: Final = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
+_PATIENT: Final = f"SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
+_BEGIN_APART: Final = f"BEGIN; {_PATIENT}"
 _LOCK: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"
-_LOCK_WRITERS: Final = f"{_LOCK}; SELECT oldest, owner, epoch FROM paceline, leader"
+_LOCK_WRITERS: Final = f"{_LOCK}; SELECT oldest, owner, epoch FROM schema_version, leader"
 """The second statement sees what was stored until the lock was granted. Both are one trip to the server."""
 _BEGIN_WRITING: Final = f"BEGIN; {_LOCK_WRITERS}"
-_HAS_RIGHT: Final = """SELECT 1 / count(*) FROM paceline, leader
+_HAS_RIGHT: Final = """SELECT 1 / count(*) FROM schema_version, leader
     WHERE oldest <= %s AND (%s::text IS NULL OR (owner = %s AND epoch = %s))"""
 """It fails where `_check_right` would, so that nothing after it is done."""
 _TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
@@ -91,7 +95,6 @@ class PostgresDatabase:
         busy_seconds: float,
         answer_seconds: float = ANSWER_SECONDS,
         migrations: Sequence[Migration],
-        may_create: bool = True,
     ) -> None:
         self.fence: Fence | None = None
         """Set while this process leads."""
@@ -99,7 +102,7 @@ class PostgresDatabase:
         self.address = with_time_limits(url)
         self._busy_seconds = busy_seconds
         self._answer_seconds = answer_seconds
-        self._known = len(migrations)
+        self._migrations = migrations
         self._joint: Connection | None = None
         self._silent_since: float | None = None
         """Since when the server does not answer."""
@@ -118,68 +121,67 @@ class PostgresDatabase:
         with self.translated_errors():
             with _first_connection(self.address) as connection:
                 check_sessions(connection, self.address, self.place)
-                migrate(connection, self.place, migrations, may_create=may_create)
+                migrate(connection, self.place, migrations)
             self._pool.open(wait=True, timeout=OPENING_SECONDS)
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, is_slow: bool = False, is_durable: bool = True) -> AbstractContextManager[Connection]:
         """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
 
         Raise `LeadLost` if this process led, and another one has taken the lead since, and `StoreTooNew` if a newer
         Paceline has changed the schema too much since. Both change only under the writer's lock, so not inside the
         transaction.
         """
-        with self.translated_errors():
-            if self._joint is not None:
-                yield self._joint
-                return
-            with self._connection() as connection, _transaction(connection, _BEGIN_WRITING, self._check_right):
-                yield connection
+        return self._session(_BEGIN_WRITING, self._check_right, is_slow=is_slow)
 
-    def write_at_once(self, statement: str, values: Values) -> list[Row]:
-        """Run a transaction of one statement in one trip to the server. Return its rows. Raise as `writing` does."""
+    def write(self, statement: str, values: Values) -> Written:
+        """Run a transaction of one statement in one trip to the server. Raise as `writing` does."""
         with self.translated_errors():
             if self._joint is not None:
-                return _rows(self._joint.execute(statement, values))
+                return _written(self._joint.execute(statement, values))
             if psycopg.capabilities.has_pipeline():
                 with contextlib.suppress(psycopg.errors.DivisionByZero), self._connection() as connection:
                     return self._write_at_once(connection, statement, values)
         with self.writing() as connection:  # says what is wrong
-            return _rows(connection.execute(statement, values))
+            return _written(connection.execute(statement, values))
 
-    def _write_at_once(self, connection: Connection, statement: str, values: Values) -> list[Row]:
+    def _write_at_once(self, connection: Connection, statement: str, values: Values) -> Written:
         owner, epoch = self.fence or (None, None)
         try:
             with connection.pipeline():
                 connection.execute("BEGIN")
                 connection.execute(_LOCK)
-                connection.execute(_HAS_RIGHT, (self._known, owner, owner, epoch))
+                connection.execute(_HAS_RIGHT, (len(self._migrations), owner, owner, epoch))
                 found = connection.execute(statement, values)
                 connection.execute("COMMIT")
-            return _rows(found)
+            return _written(found)
         except BaseException:
             _roll_back(connection)
             raise
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self, *, is_slow: bool = False) -> AbstractContextManager[Connection]:
         """Begin a transaction that reads one consistent state. It does not block writers."""
-        with self.translated_errors():
-            if self._joint is not None:
-                yield self._joint
-                return
-            with self._connection() as connection, _transaction(connection, _BEGIN_READING):
-                yield connection
+        return self._session(f"{_BEGIN_READING}; {_PATIENT}" if is_slow else _BEGIN_READING, is_slow=is_slow)
+
+    def query(self) -> AbstractContextManager[Connection]:
+        """Give a connection for one statement that reads. It needs no transaction, so it is one trip to the server."""
+        return self._session()
+
+    def apart(self) -> AbstractContextManager[Connection]:
+        """Begin a transaction on a connection of its own, without the writer's lock. Other verbs continue beside it."""
+        return self._session(_BEGIN_APART, is_slow=True)
 
     @contextlib.contextmanager
-    def query(self) -> Iterator[Connection]:
-        """Give a connection for one statement that reads. It needs no transaction, so it is one trip to the server."""
-        with self.translated_errors():
-            if self._joint is not None:
-                yield self._joint
-                return
-            with self._connection() as connection:
-                yield connection
+    def _session(self, begin: str = "", check: Check | None = None, *, is_slow: bool = False) -> Iterator[Connection]:
+        """Give the transaction of `together`, or a new one that begins with these statements, if there are any."""
+        with self.translated_errors(), contextlib.ExitStack() as held:
+            connection = self._joint
+            if connection is None:
+                connection = held.enter_context(self._connection())
+                if begin:
+                    held.enter_context(_transaction(connection, begin, check))
+            if is_slow:
+                connection.allow_slow_statements()
+            yield connection
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -196,24 +198,13 @@ class PostgresDatabase:
             self.fence = fence  # the lead that the block took or gave up is as it was
             raise
 
-    @contextlib.contextmanager
-    def apart(self) -> Iterator[Connection]:
-        """Begin a transaction on a connection of its own, without the writer's lock. Other verbs continue beside it."""
-        with self.translated_errors():
-            if self._joint is not None:
-                yield self._joint
-                return
-            with self._connection() as connection, _transaction(connection, _BEGIN_APART):
-                connection.allow_slow_statements()
-                yield connection
-
     def lock_writers(self, connection: Connection) -> None:
         """Make a transaction that was begun without the writer's lock one that may write, as `writing` does."""
         self._check_right(connection.execute(_LOCK_WRITERS))
 
     def check_schema(self, oldest: int) -> None:
         """Raise `StoreTooNew` if the schema needs newer code by now than that of this process."""
-        check_known(self.place, oldest, self._known)
+        check_known(self.place, oldest, self._migrations)
 
     def _check_right(self, found: psycopg.Cursor[Row]) -> None:
         """Raise if this process may not write any more, by what the last of the statements found."""
@@ -230,8 +221,7 @@ class PostgresDatabase:
 
     def check(self) -> None:
         """Read every table, and ask for the right to change it. Raise if a part of it is not what it should be."""
-        with self.reading() as connection:
-            connection.allow_slow_statements()
+        with self.reading(is_slow=True) as connection:
             for table, user in connection.execute(_NOT_WRITABLE).fetchall():
                 raise StoreError(f"{self.place}: {user} may not change the table {table}; grant the user ALL on it")
             for (table,) in connection.execute(_TABLES).fetchall():
@@ -325,9 +315,11 @@ def _first_connection(url: str) -> Connection:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection, begin: str, check: Check = lambda found: None) -> Iterator[None]:
+def _transaction(connection: Connection, begin: str, check: Check | None) -> Iterator[None]:
     try:
-        check(connection.execute(begin))
+        begun = connection.execute(begin)
+        if check is not None:
+            check(begun)
         yield
         connection.execute("COMMIT")
     except BaseException:
@@ -340,8 +332,8 @@ def _roll_back(connection: Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def _rows(found: psycopg.Cursor[Row]) -> list[Row]:
-    return found.fetchall() if found.description else []
+def _written(found: psycopg.Cursor[Row]) -> Written:
+    return Written(found.fetchall() if found.description else [], found.rowcount)
 
 
 def _reason(error: psycopg.Error) -> str:

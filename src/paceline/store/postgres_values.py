@@ -44,9 +44,8 @@ def register_values(adapters: AdaptersMap) -> None:
     adapters.register_dumper(str, _TextDumper)
     adapters.register_loader("text", _TextLoader)
     adapters.register_dumper(TextArray, _TextArrayDumper)
-    adapters.register_dumper(BigintArray, _BigintArrayDumper)
-    adapters.register_dumper(FloatArray, _FloatArrayDumper)
-    adapters.register_dumper(BooleanArray, _BooleanArrayDumper)
+    for array, name, code in ((BigintArray, "int8", "q"), (FloatArray, "float8", "d"), (BooleanArray, "bool", "?")):
+        adapters.register_dumper(array, _number_array(name, code))
 
 
 # -- text --------------------------------------------------------------------------------------------
@@ -121,19 +120,7 @@ class _NumberArrayDumper(_ArrayDumper):
         return struct.pack(f">{f'i{self.code}' * len(items)}", *values)
 
 
-class _BigintArrayDumper(_NumberArrayDumper):
-    oid = psycopg.adapters.types["int8"].array_oid
-    item_oid = psycopg.adapters.types["int8"].oid
-    code = "q"
-
-
-class _FloatArrayDumper(_NumberArrayDumper):
-    oid = psycopg.adapters.types["float8"].array_oid
-    item_oid = psycopg.adapters.types["float8"].oid
-    code = "d"
-
-
-class _BooleanArrayDumper(_NumberArrayDumper):
-    oid = psycopg.adapters.types["bool"].array_oid
-    item_oid = psycopg.adapters.types["bool"].oid
-    code = "?"
+def _number_array(name: str, code: str) -> type[_NumberArrayDumper]:
+    """Return the dumper of arrays of a type of numbers."""
+    known = psycopg.adapters.types[name]
+    return type(f"{name}_dumper", (_NumberArrayDumper,), {"oid": known.array_oid, "item_oid": known.oid, "code": code})

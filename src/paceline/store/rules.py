@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
-from paceline.core.unit_lifecycle import UnitState, next_state
-from paceline.errors import InvalidInput, UnknownName
-from paceline.events import Event
-from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
+from paceline.core.unit_lifecycle import next_state
+from paceline.errors import InvalidInput
+from paceline.events import Event, is_campaign_wait
+from paceline.redaction.stored_text import without_secrets
+from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitCounts, UnitSpec
 from paceline.store.spend import SpendRow
-from paceline.store.stopped_units import StoppedUnits
 from paceline.store.unit_result import UnitResult
 
 ACCEPTED: Final = "accepted by a person; its check did not pass"
@@ -53,11 +54,6 @@ def split_unit_id(identifier: str) -> tuple[str, str]:
     return campaign, name
 
 
-def stopped_group(campaign: str, state: UnitState, reason: str | None, units: int, name: str) -> StoppedUnits:
-    """Return the units that wait for a person for one reason, of which one has the name."""
-    return StoppedUnits(campaign=campaign, state=state, reason=reason, units=units, example=unit_id(campaign, name))
-
-
 def unit_key(campaign_number: int, position: int) -> int:
     """Return an integer that sorts units by campaign as they were added, then in plan order."""
     return campaign_number << POSITION_BITS | position
@@ -71,18 +67,6 @@ def campaign_span(number: int) -> Span:
 def position_of(key: int) -> int:
     """Return the position in the plan from a unit's key."""
     return key & ((1 << POSITION_BITS) - 1)
-
-
-def number_of(key: int) -> int:
-    """Return the campaign's number from a unit's key."""
-    return key >> POSITION_BITS
-
-
-def tally_phase(unit: Unit) -> TallyPhase:
-    """Return the phase of a unit."""
-    if unit.state != "todo" or unit.resume_at is None:
-        return unit.state
-    return "parked" if unit.is_parked else "backing_off"
 
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
@@ -168,12 +152,6 @@ def check_outcomes(records: Iterable[OutcomeRecord]) -> None:
             raise InvalidInput(f"{each.transition.step} does not make {each.unit_id} {each.transition.state}")
 
 
-def unknown_campaign(name: str, known: Iterable[str]) -> UnknownName:
-    """Return an error that lists the known campaigns."""
-    names = ", ".join(sorted(known)) or "none yet"
-    return UnknownName(f"there is no campaign {name!r}; there are: {names}")
-
-
 def is_unicode(text: str) -> bool:
     """Return whether the text can be encoded as UTF-8. Lone surrogates cannot."""
     if text.isascii():
@@ -192,19 +170,38 @@ def storable_text(text: str | None) -> str | None:
     return text.encode(errors="replace").decode()
 
 
-def storable_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts with what UTF-8 cannot encode replaced."""
-    return tuple(storable_text(text) or "" for text in texts)
-
-
 def storable_spend(row: SpendRow) -> SpendRow:
     """Return the row with what UTF-8 cannot encode replaced in its names: clients choose those of models."""
-    day, key, account, model = storable_texts(row.id)
+    day, key, account, model = (storable_text(text) or "" for text in (row.day, row.key, row.account, row.model))
     return msgspec.structs.replace(row, day=day, key=key, account=account, model=model)
 
 
+def told_text(text: str | None) -> str | None:
+    """Return words of an agent or a program as they may be stored: without secrets, which they may have printed."""
+    return None if text is None else storable_text(without_secrets(text))
+
+
+def told_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts as they may be stored."""
+    return tuple(told_text(text) or "" for text in texts)
+
+
+def told_result(result: UnitResult) -> UnitResult:
+    """Return the result without secrets in what the agent and the checks have printed."""
+    end, request = result.session_end, result.end_request
+    return replace(
+        result,
+        answer=told_text(result.answer),
+        feedback=told_text(result.feedback),
+        checks=tuple(replace(each, tail=told_text(each.tail), reason=told_text(each.reason)) for each in result.checks),
+        session_end=None if end is None else replace(end, warnings=told_texts(end.warnings)),
+        end_request=None if request is None else replace(request, reason=told_text(request.reason) or ""),
+    )
+
+
 def storable_result(result: UnitResult) -> UnitResult:
-    """Return the result with what UTF-8 cannot encode replaced in all its texts."""
+    """Return the result as it may be stored: without secrets, and with what UTF-8 cannot encode replaced."""
+    result = told_result(result)
     try:
         msgspec.json.encode(result)
     except UnicodeEncodeError:
@@ -212,52 +209,9 @@ def storable_result(result: UnitResult) -> UnitResult:
     return result
 
 
-def encode_event(event: Event) -> bytes:
-    """Encode as JSON. Decoding returns lists in place of tuples."""
-    try:
-        return msgspec.json.encode(event)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(storable_value(msgspec.to_builtins(event)))
-
-
-def decode_event(encoded: bytes) -> Event | None:
-    """Decode what `encode_event` returned; None if it is damaged."""
-    try:
-        return _EVENTS.decode(encoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
 def is_slot_event(event: Event) -> bool:
     """Return whether the event is about one slot of a program: there may be a hundred of them in a second."""
-    return event.name.startswith(SLOT_EVENTS)
-
-
-def old_events(rows: Iterable[tuple[int, bytes]], before: float) -> list[int]:
-    """Return the ids at the head of the rows that are from before that time. A damaged one goes with those around."""
-    old: list[int] = []
-    for number, body in rows:
-        event = decode_event(body)
-        if event is not None and event.at >= before:
-            break
-        old.append(number)
-    return old
-
-
-def encode_slot(slot: StoredSlot) -> bytes:
-    """Encode as JSON. Raise `InvalidInput` for text that is not Unicode: a slot is found by its text."""
-    try:
-        return msgspec.json.encode(slot)
-    except UnicodeEncodeError:
-        raise InvalidInput(f"the slot {slot.id!r} has text that is not Unicode") from None
-
-
-def decode_slot(encoded: bytes) -> StoredSlot | None:
-    """Decode what `encode_slot` returned; None if it is damaged."""
-    try:
-        return _SLOTS.decode(encoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    return event.name.startswith(SLOT_EVENTS) and not is_campaign_wait(event)
 
 
 def storable_value(value: object) -> object:
@@ -271,7 +225,3 @@ def storable_value(value: object) -> object:
             return [storable_value(inner) for inner in value]
         case _:
             return value
-
-
-_EVENTS = msgspec.json.Decoder(Event)
-_SLOTS = msgspec.json.Decoder(StoredSlot)

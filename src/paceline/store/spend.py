@@ -1,37 +1,58 @@
 """What calls of the gateway have used, summed by day, key, account and model.
 
-Here: the row, and how two of them are added. Never here: prices.
+Here: the row, how rows are added, and what they say of each key and account. Never here: prices.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from paceline.core.values.tokens import Tokens
+from paceline.store.client_keys import ClientKey, KeyBudget
 
-SpendId = tuple[str, str, str, str]
-"""The day, the key, the account and the model of a sum."""
+SpendId = tuple[str, str, float, str, str]
+"""The day, the key and when it was created, the account and the model of a sum."""
 
+_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 SPEND_COLUMNS: Final = (
-    *("day", "key", "account", "model"),
-    *("requests", "input", "output", "cache_read", "cache_write"),
+    *("day", "key", "key_created_at", "account", "model"),
+    *("requests", *_KINDS),
     *("billed", "imputed", "unpriced", "estimated"),
 )
-"""The columns of a row in a database. The first four identify it; the others are sums."""
+"""The columns of a row in a database. The first five identify it; the others are sums."""
+
+SUMS_BY_KEY: Final = ", ".join(
+    [
+        "day, key, key_created_at, account, ''",
+        *(f"CAST(SUM({name}) AS BIGINT)" for name in SPEND_COLUMNS[5:10]),
+        *(f"SUM({name})" for name in SPEND_COLUMNS[10:12]),
+        *(f"CAST(SUM({name}) AS BIGINT)" for name in SPEND_COLUMNS[12:]),
+    ]
+)
+"""The same of all models, for SQL that groups by day, key and account."""
+
+
+class BatchId(NamedTuple):
+    """One writing of sums. A store that has this number of the writer, or a higher one, does not add them again."""
+
+    writer: str
+    number: int
 
 
 class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of one day (UTC, `2026-11-16`) by one key, on one account, to one model. Costs are in dollars.
 
-    `key` is '' for calls with Paceline's own token. `unpriced` counts the calls whose cost is not known, so
-    that it is in neither sum. `estimated` counts those whose provider did not say all tokens.
+    `key` is '' for calls with Paceline's own token, and `key_created_at` distinguishes keys of one name.
+    `unpriced` counts the calls whose cost is not known, so that it is in neither sum.
+    `estimated` counts those whose provider did not say all tokens.
     """
 
     day: str
     key: str
     account: str
     model: str
+    key_created_at: float = 0.0
     requests: int = 0
     tokens: Tokens = Tokens()
     billed: float = 0.0
@@ -41,23 +62,21 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> SpendId:
-        return self.day, self.key, self.account, self.model
+        return self.day, self.key, self.key_created_at, self.account, self.model
 
     @property
     def dollars(self) -> float:
         return self.billed + self.imputed
 
-    def plus(self, other: "SpendRow") -> "SpendRow":
-        """Return the sum, under the names of this row."""
-        return msgspec.structs.replace(
-            self,
-            requests=self.requests + other.requests,
-            tokens=self.tokens.plus(other.tokens),
-            billed=self.billed + other.billed,
-            imputed=self.imputed + other.imputed,
-            unpriced=self.unpriced + other.unpriced,
-            estimated=self.estimated + other.estimated,
-        )
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left of it: all of its calls were taken back."""
+        return not (self.requests or self.tokens.total or self.unpriced or self.estimated)
+
+    def plus(self, other: "SpendRow", times: int = 1) -> "SpendRow":
+        """Return the sum, under the names of this row. `times` -1 takes the other one back."""
+        pairs = zip(spend_values(self), spend_values(other), strict=True)
+        return spend_row((*self.id, *(mine + times * theirs for mine, theirs in list(pairs)[len(self.id) :])))
 
 
 def summed(rows: Iterable[SpendRow]) -> list[SpendRow]:
@@ -70,24 +89,44 @@ def summed(rows: Iterable[SpendRow]) -> list[SpendRow]:
 
 def spend_values(row: SpendRow) -> tuple[Any, ...]:
     """Return the values of `SPEND_COLUMNS`."""
-    used = row.tokens
-    counts = (row.requests, used.input, used.output, used.cache_read, used.cache_write)
-    return (*row.id, *counts, row.billed, row.imputed, row.unpriced, row.estimated)
+    kinds = (getattr(row.tokens, kind) for kind in _KINDS)
+    return (*row.id, row.requests, *kinds, row.billed, row.imputed, row.unpriced, row.estimated)
 
 
 def spend_row(values: tuple[Any, ...]) -> SpendRow:
     """Return the row with these values of `SPEND_COLUMNS`."""
-    day, key, account, model, requests, input_tokens, output, cache_read, cache_write, *rest = values
-    billed, imputed, unpriced, estimated = rest
-    return SpendRow(
-        day=day,
-        key=key,
-        account=account,
-        model=model,
-        requests=requests,
-        tokens=Tokens(input=input_tokens, output=output, cache_read=cache_read, cache_write=cache_write),
-        billed=billed,
-        imputed=imputed,
-        unpriced=unpriced,
-        estimated=estimated,
-    )
+    columns = dict(zip(SPEND_COLUMNS, values, strict=True))
+    tokens = Tokens(**{kind: columns.pop(kind) for kind in _KINDS})
+    return SpendRow(tokens=tokens, **columns)
+
+
+class Balances:
+    """Dollars by day of each key and each account."""
+
+    def __init__(self, rows: Iterable[SpendRow] = ()) -> None:
+        self._of_key: dict[tuple[str, float], dict[str, float]] = {}
+        self._of_account: dict[str, dict[str, float]] = {}
+        for row in rows:
+            self.add(row, row.dollars)
+
+    def add(self, row: SpendRow, dollars: float) -> None:
+        """Add dollars, which may be below 0, to the key, the account and the day of the row."""
+        for days in (
+            self._of_key.setdefault((row.key, row.key_created_at), {}),
+            self._of_account.setdefault(row.account, {}),
+        ):
+            days[row.day] = days.get(row.day, 0.0) + dollars
+
+    def of_key(self, key: ClientKey, budget: KeyBudget, now: float) -> float:
+        """Return what the key, and no other key of its name, has spent in the period of its budget."""
+        return _sum_of(self._of_key.get((key.name, key.created_at)), budget.days(now))
+
+    def of_account(self, name: str, budget: KeyBudget, now: float) -> float:
+        """Return what calls on the account have cost in the period of its budget."""
+        return _sum_of(self._of_account.get(name), budget.days(now))
+
+
+def _sum_of(by_day: dict[str, float] | None, period: str) -> float:
+    if by_day is None:
+        return 0.0
+    return by_day[period] if period in by_day else sum(by_day[day] for day in by_day if day.startswith(period))

@@ -1,19 +1,26 @@
 """The connection to a SQLite file: opening it, transactions, and errors.
 
-Here: every error of `sqlite3` becomes a `StoreError`; no other module sees one. Never here: a verb of the store.
+Here: every error of `sqlite3` becomes a `StoreError`; no other module sees one. An older file is migrated. Never here:
+a verb of the store.
 """
 
 import errno
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone
-from paceline.store.migrations import Migration, migrate, missing
+from paceline.store.schema import SQLITE, Migration, check_known, unreleased
+from paceline.store.sql_store import Written
 
+APPLICATION_ID: Final = 0x50434C4E  # "PCLN"
+"""Marks a file as Paceline's. `user_version` is the number of migrations that were applied."""
+UNRELEASED_ID: Final = 0x50414345  # "PACE"
+"""That of files from before the first release."""
 USUAL: Final = "FULL"
 """Every commit waits for the disk."""
 CACHE_KIB: Final = 16_384
@@ -22,6 +29,8 @@ OPENING_RETRY_SECONDS: Final = 0.005
 """Short, because another process holds this lock only while it creates the file."""
 LARGEST_IDLE_JOURNAL_BYTES: Final = 64 << 20
 """Gives disk space back after a very long plan was imported."""
+MEMORY: Final = ":memory:"
+"""The path of a database without a file. It ends with its connection."""
 
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -42,20 +51,23 @@ class SqliteFile:
         migrations: Sequence[Migration],
         while_migrating: MigrationGuard = nullcontext,
     ) -> None:
-        self.path = path
+        self.place = path
         self._busy_seconds = busy_seconds
         self._is_joint = False
-        self._absolute_path = os.path.abspath(path)
+        self._absolute_path = path if path == MEMORY else os.path.abspath(path)
         self._identity: tuple[int, int] | None = None
-        _create_private(path)
+        if path != MEMORY:
+            _create_private(path)
         with self.translated_errors():
             # One thread at a time, but not always the same: the engine may use the store outside its loop.
             self._connection = sqlite3.connect(
                 path, timeout=busy_seconds, isolation_level=None, check_same_thread=False
             )
+        # Nothing is lost if a store in memory is dropped without `close`, so nobody needs to call it.
+        weakref.finalize(self, self._connection.close).atexit = False
         try:
             self._open(migrations, while_migrating)
-            self._identity = _identity_of(self._absolute_path)
+            self._identity = None if path == MEMORY else _identity_of(self._absolute_path)
         except BaseException:
             self._connection.close()
             raise
@@ -63,16 +75,19 @@ class SqliteFile:
     def _open(self, migrations: Sequence[Migration], while_migrating: MigrationGuard) -> None:
         # One transaction, before anything is written: another process may be creating the same file.
         with self.reading() as connection:
-            absent = len(missing(connection, self.path, migrations))
+            version = _version(connection, self.place, migrations)
         with self.translated_errors():
             self._use_journal()
             self._connection.execute(f"PRAGMA synchronous = {USUAL}")
             self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._connection.execute(f"PRAGMA journal_size_limit = {LARGEST_IDLE_JOURNAL_BYTES}")
-        if absent:
-            is_new = absent == len(migrations)
-            with nullcontext() if is_new else while_migrating(), self.writing() as connection:
-                migrate(connection, self.path, migrations)
+        if version < len(migrations):
+            with while_migrating() if version else nullcontext(), self.writing() as connection:
+                for each in migrations[_version(connection, self.place, migrations) :]:
+                    for statement in each.spelled(SQLITE):
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {len(migrations)}")
 
     def _use_journal(self) -> None:
         """Switch to WAL. SQLite does not wait for a lock here, so retry while others open the same new file."""
@@ -86,20 +101,24 @@ class SqliteFile:
                     raise
             time.sleep(OPENING_RETRY_SECONDS)
 
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Begin a transaction that commits at the end of the block, and rolls back if the block raises."""
-        return self._transaction("BEGIN IMMEDIATE")
+    def writing(self, *, is_slow: bool = False, is_durable: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+        """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
 
-    def writing_without_wait(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Begin a transaction whose commit does not wait for the disk.
-
-        It survives `kill -9`; a loss of power may undo it. The next commit that waits takes it along.
+        The commit of one that is not durable does not wait for the disk: it survives `kill -9`, but a loss of power
+        may undo it. The next commit that waits takes it along.
         """
-        return self._transaction("BEGIN IMMEDIATE", synchronous="NORMAL")
+        return self._transaction("BEGIN IMMEDIATE", synchronous=USUAL if is_durable else "NORMAL")
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+    def write(self, statement: str, values: Sequence[object]) -> Written:
+        with self.writing() as connection:
+            found = connection.execute(statement, values)
+            return Written(found.fetchall(), found.rowcount)
+
+    def reading(self, *, is_slow: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """Begin a transaction that reads one consistent state. It does not block writers."""
         return self._transaction("BEGIN")
+
+    query = reading
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -117,7 +136,7 @@ class SqliteFile:
         with self.reading() as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            raise StoreDamaged(f"{self.path} is damaged ({found}): {recovery_advice(self.path)}")
+            raise StoreDamaged(f"{self.place} is damaged ({found}): {recovery_advice(self.place)}")
 
     def close(self) -> None:
         """Close the connection. Closing twice is harmless."""
@@ -150,7 +169,7 @@ class SqliteFile:
         """Raise `StoreGone` if the path no longer leads to the open file: what is written there would be lost."""
         if self._identity is not None and _identity_of(self._absolute_path) != self._identity:
             raise StoreGone(
-                f"{self.path} was deleted or replaced while it was in use: stop every program that uses it, "
+                f"{self.place} was deleted or replaced while it was in use: stop every program that uses it, "
                 "put the file back or restore a copy of it, and start again"
             )
 
@@ -169,13 +188,26 @@ class SqliteFile:
         code = extended & 0xFF
         if code in _BUSY:
             return StoreBusy(
-                f"another process is writing to {self.path}, and has been for {self._busy_seconds:g} s or more"
+                f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
             )
         if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
-            return StoreFull(f"no disk space left for {self.path}: free some; nothing that was stored is lost")
+            return StoreFull(f"no disk space left for {self.place}: free some; nothing that was stored is lost")
         if code in _DAMAGED:
-            return StoreDamaged(f"{self.path} is damaged or not a database ({error}): {recovery_advice(self.path)}")
-        return StoreError(f"{self.path}: {error}")
+            return StoreDamaged(f"{self.place} is damaged or not a database ({error}): {recovery_advice(self.place)}")
+        return StoreError(f"{self.place}: {error}")
+
+
+def _version(connection: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> int:
+    """Return how many migrations were applied. Raise if the file must not be touched."""
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    if application == UNRELEASED_ID:
+        raise unreleased(path)
+    if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise StoreDamaged(f"{path} is a database of another program; choose another file")
+    check_known(path, version, migrations)
+    return int(version)
 
 
 def recovery_advice(path: str) -> str:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Self
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
 
 from paceline.agents import load_agent
 from paceline.agents.account import Account
@@ -14,11 +15,39 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import StoreFull
 from paceline.events import Event
 from paceline.executors import Launch
-from paceline.limiter.usage_polls import UsageSource
+from paceline.hosts.jobs import BackgroundJobs, Job
+from paceline.limiter.governor_driver import UsageSource
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor
-from paceline.store import Campaign, MemoryStore, Store, Unit, UnitSpec
-from paceline.testing.inline_jobs import InlineJobs
+from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
+
+Value = TypeVar("Value")
+
+
+class InlineJob(Job[Value]):
+    """Work that is done when its result is asked for."""
+
+    def __init__(self, work: Callable[..., Value], arguments: tuple[object, ...]) -> None:
+        super().__init__(Future())
+        self._work = work
+        self._arguments = arguments
+
+    @property
+    def is_over(self) -> bool:
+        return True
+
+    def result(self) -> Value:
+        return self._work(*self._arguments)
+
+
+class InlineJobs(BackgroundJobs):
+    """Starts no threads."""
+
+    def start(self, work: Callable[..., Value], *arguments: object) -> Job[Value]:
+        return InlineJob(work, arguments)
+
+
+# -- the engine ---------------------------------------------------------------------------------------
 
 NOW = 1_794_705_600.0  # 2026-11-15 01:20 UTC
 HOUR = 3600.0
@@ -52,7 +81,7 @@ class EngineHarness:
     ) -> None:
         self.usage = dict(usage or {})
         self.clock = VirtualClock(NOW)
-        self.store: Store = MemoryStore() if store is None else store
+        self.store: Store = SqliteStore.in_memory() if store is None else store
         self.executor = ScriptedExecutor(script, self.clock)
         self.settings = EngineSettings(
             governor=GovernorSettings(
@@ -65,6 +94,8 @@ class EngineHarness:
             lease=lease,
             policy=policy or Policy(),
         )
+        self.engine_parts: dict[str, Any] = {}
+        """Parts of engines that a test replaces, by the parameters of `Engine`."""
         self.disk_full_until = 0.0
         """Until then engines can store nothing."""
         self.starts = 0
@@ -77,7 +108,7 @@ class EngineHarness:
         specs = [UnitSpec(id=f"u{n}", prompt=f"do {n}") for n in range(units)] if isinstance(units, int) else units
         campaign = Campaign(name=name, **({"command": ("work", "{id}")} | settings))  # type: ignore[arg-type]
         self.store.add_campaign(campaign, specs, update=False, now=self.clock.now())
-        self.send("campaigns")
+        self.send("campaigns", action="add", target=name)
 
     def add_claude(self, name: str, units: int | Iterable[UnitSpec], **settings: object) -> None:
         """Add a campaign of Claude Code, on max-1 unless `settings` say otherwise."""
@@ -98,7 +129,8 @@ class EngineHarness:
     def new_engine(self, owner: str | None = None) -> Engine:
         self.starts += 1
         self._link = _StoreLink(self.store, lambda: self.clock.now() < self.disk_full_until)
-        engine = Engine(
+        parts: dict[str, Any] = {"make_jobs": InlineJobs, "elapsed": self.clock.now, **self.engine_parts}
+        return Engine(
             self.settings,
             store=self._link,  # type: ignore[arg-type]
             executor=self.executor,
@@ -107,10 +139,8 @@ class EngineHarness:
             environ={"HOME": "/home/ada", "ANTHROPIC_API_KEY": "sk-secret"},
             owner=owner or f"engine{self.starts}",
             usage=self.usage,
+            **parts,
         )
-        engine.jobs = InlineJobs(engine.wake)
-        engine.elapsed = self.clock.now
-        return engine
 
     async def run(self, seconds: float) -> None:
         """Move time forward with a running engine; start one if none runs."""
@@ -187,8 +217,7 @@ class EngineHarness:
 _POSSIBLE_ON_A_FULL_DISK = frozenset(
     {
         *("campaigns", "counts", "unit", "units", "running_units", "next_resume_at", "claimable", "events", "slots"),
-        "bound_units",
-        *("slot", "load_state", "leader", "subscribe", "check", "close"),
+        *("load_state", "leader", "subscribe", "check", "close"),
         "together",  # the first write in it fails
         *("lead", "renew_units", "resign"),  # a page that is written again and again finds room in SQLite's log
     }

@@ -7,9 +7,8 @@
             yield store
             store.close()
 
-Whole values are compared, so that every field is checked. Here: campaigns and units. `store_contract_engine` has the
-tests for what the engine keeps for itself, `store_contract_operator` those for what a person does,
-`store_contract_results` those for the work of units; they are inherited.
+Whole values are compared, so that every field is checked. Here: campaigns and units. The other parts of the contract
+(`store_contract_*`: what the engine keeps for itself, what becomes of units, and their results) are inherited.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +20,9 @@ from paceline.core.unit_lifecycle import Counters, Ending, Transition
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store import Added, Campaign, Page, Store, Unit, UnitCounts, UnitSpec
-from paceline.testing.store_contract_attempts import AttemptContract
 from paceline.testing.store_contract_engine import EngineContract
-from paceline.testing.store_contract_operator import OperatorContract
 from paceline.testing.store_contract_results import ResultContract
+from paceline.testing.store_contract_units import UnitContract
 from paceline.testing.store_steps import (
     LEASE_UNTIL,
     NOW,
@@ -43,7 +41,7 @@ EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\
 replace = msgspec.structs.replace
 
 
-class StoreContract(AttemptContract, EngineContract, OperatorContract, ResultContract):
+class StoreContract(EngineContract, ResultContract, UnitContract):
     """The suite. Inherit from it, and add a fixture `store` that returns an empty store."""
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -195,9 +193,7 @@ class StoreContract(AttemptContract, EngineContract, OperatorContract, ResultCon
             lambda: store.delete_campaign("dusk"),
             lambda: store.retry_units("dusk"),
             lambda: store.cancel_units("dusk", now=NOW),
-            lambda: store.revive_units("dusk", resume_at=NOW),
             lambda: store.units(campaign="dusk"),
-            lambda: store.accept_units("dusk", ["dusk/a"], now=NOW),
             lambda: store.forget_conversation("night/a"),
         ):
             with pytest.raises(UnknownName):
@@ -410,7 +406,11 @@ class StoreContract(AttemptContract, EngineContract, OperatorContract, ResultCon
         (third,) = claim(store, 1, account="max-2")
         record(store, [ended(unit, "parked", resume_at=NOW + 900.0) for unit in (first, second, third)])
 
-        woken = [store.wake_account("max-1", limit=1), store.wake_account("max-1"), store.wake_account("max-1")]
+        woken = [
+            store.wake_units(account="max-1", limit=1),
+            store.wake_units(account="max-1"),
+            store.wake_units(account="max-1"),
+        ]
         assert woken == [1, 1, 0]
         assert store.counts() == {"night": UnitCounts(todo=3, parked=1)}
         assert names(claim(store, 3)) == ["a", "b"]

@@ -1,16 +1,27 @@
-"""The contract of a store for what the engine keeps for itself: events, slots, states, leadership.
-
-It is not used alone: `StoreContract` inherits it.
-"""
+"""The part of `StoreContract` for what the engine keeps: events, slots, sums, states, the lead, and keys of clients."""
 
 import msgspec
 import pytest
 
 from paceline.core import Deferred
 from paceline.core.values.tokens import Tokens
-from paceline.errors import InvalidInput
+from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.store import Campaign, Lease, ProcessId, SpendRow, Store, StoredEvent, StoredSlot, Unit, UnitSpec
+from paceline.store import (
+    BatchId,
+    Campaign,
+    ClientKey,
+    HashedKey,
+    KeyBudget,
+    Lease,
+    ProcessId,
+    SpendRow,
+    Store,
+    StoredEvent,
+    StoredSlot,
+    Unit,
+    UnitSpec,
+)
 from paceline.testing.store_steps import NOW, add, claim, ended, names, record, specs, stored
 
 LEASE = Lease(token=7, ttl=60.0, expires_at=NOW + 60.0, key="mine")
@@ -42,12 +53,23 @@ SPENT = SpendRow(
     unpriced=1,
     estimated=1,
 )
-
 replace = msgspec.structs.replace
+TEAM = ClientKey(
+    name="team",
+    pool="work",
+    models=("opus-4-6", "gpt-5"),
+    rpm=60,
+    tpm=100_000,
+    parallel=4,
+    priority_max=3,
+    weight=2.5,
+    budget=KeyBudget(50.0, "month"),
+    created_at=NOW,
+)
 
 
 class EngineContract:
-    """The engine's part of `StoreContract`."""
+    """The part of `StoreContract` for the records of the engine."""
 
     def test_verbs_may_be_put_together(self, store: Store) -> None:
         with store.together():
@@ -105,7 +127,12 @@ class EngineContract:
         record(store, [ended(parked, "parked", resume_at=NOW + 900.0), ended(refused, "refused")])
         record(store, [ended(cancelled, "cancelled")])
 
-        assert [store.shorten_backoffs(now=NOW + later) for later in (10.0, 15.0, -3600.0, -3600.0)] == [0, 0, 1, 0]
+        assert [store.hasten_units({}, set_back_to=NOW + later) for later in (10.0, 15.0, -3600.0, -3600.0)] == [
+            0,
+            0,
+            1,
+            0,
+        ]
 
         assert stored(store, "night/a").resume_at == NOW + 900.0
         assert (stored(store, "night/b").resume_at, store.next_resume_at()) == (NOW - 3580.0, NOW - 3580.0)
@@ -127,6 +154,36 @@ class EngineContract:
         assert store.spend(since="2026-11-16", key="team-a") == [total, others[2]]
         assert store.spend(key="") == [others[1]]
         assert store.spend(since="2026-11-17") == []
+
+    def test_a_batch_of_sums_that_is_repeated_is_added_once(self, store: Store) -> None:
+        more = replace(SPENT, requests=1)
+        store.add_spend([SPENT], BatchId("one", 1))
+        store.add_spend([SPENT], BatchId("one", 1))
+        store.add_spend([more], BatchId("two", 1))
+        store.add_spend([more], BatchId("one", 2))
+        store.add_spend([SPENT], BatchId("one", 1))
+        try:
+            with store.together():
+                store.add_spend([more], BatchId("one", 3))
+                raise InvalidInput("undone")
+        except InvalidInput:
+            store.add_spend([more], BatchId("one", 3))
+
+        assert [row.requests for row in store.spend()] == [2 + 1 + 1 + 1]
+
+    def test_keys_of_one_name_have_sums_of_their_own(self, store: Store) -> None:
+        rows = [replace(SPENT, key_created_at=at) for at in (0.0, 1763300000.25, 1763300000.5)]
+        store.add_spend([*rows, replace(SPENT, key="team-ab"), replace(SPENT, key="team-a.b", key_created_at=1.0)])
+        store.add_spend([rows[1]])
+
+        assert store.spend(key="team-a") == [rows[0], rows[1].plus(rows[1]), rows[2]]
+
+    def test_sums_of_all_models_are_read_at_once(self, store: Store) -> None:
+        earlier, other = replace(SPENT, day="2026-11-15"), replace(SPENT, model="sonnet")
+        store.add_spend([earlier, SPENT, other])
+
+        assert store.spend(by_model=False) == [replace(earlier, model=""), replace(SPENT.plus(other), model="")]
+        assert store.spend(since="2026-11-16", key="nobody", by_model=False) == []
 
     def test_a_model_name_that_is_no_unicode_can_be_counted(self, store: Store) -> None:
         store.add_spend([replace(SPENT, model="half \ud800")])
@@ -179,13 +236,24 @@ class EngineContract:
         store.trim_events(keep=1, keep_slots=0)
         assert store.events() == [StoredEvent(4, done)]
 
+    def test_what_campaigns_wait_for_is_kept_with_the_history_of_units_and_without_secrets(self, store: Store) -> None:
+        detail = "held: api_key=sk-ant-api03-ABCDEFGH12345678 was refused"
+        wait = Event("slot.deferred", NOW, "anthropic/max-1", None, {"campaign": "night", "detail": detail})
+        of_program = replace(wait, fields={"detail": detail})
+        store.append_events([wait, of_program])
+
+        store.trim_events(keep=1, keep_slots=0)
+
+        kept = replace(wait, fields={"campaign": "night", "detail": "held: api_key=<key> was refused"})
+        assert store.events() == [StoredEvent(1, kept)]
+
     def test_old_events_are_deleted_in_steps_from_the_oldest_on(self, store: Store) -> None:
         store.append_events([Event("scope.resumed", NOW + number, scope="anthropic") for number in range(10)])
 
-        deleted = [store.prune_events(before=NOW + 7.0, through=6, limit=4) for _ in range(3)]
+        deleted = [store.trim_events(before=NOW + 7.0, through=6, limit=4) for _ in range(3)]
 
         assert (deleted, [each.id for each in store.events()]) == ([4, 2, 0], [7, 8, 9, 10])
-        assert store.prune_events(before=NOW + 7.0, through=10, limit=4) == 1
+        assert store.trim_events(before=NOW + 7.0, through=10, limit=4) == 1
         assert ([each.id for each in store.events()], store.append_events([])) == ([8, 9, 10], 10)
 
     def test_slots_are_kept_whole_in_the_order_they_came(self, store: Store) -> None:
@@ -195,7 +263,7 @@ class EngineContract:
         store.save_slots([renewed, replace(LEASED, id="three")], [])
 
         assert store.slots() == [WAITING, renewed, replace(LEASED, id="three")]
-        assert (store.slot("one"), store.slot(WAITING.id), store.slot("four")) == (renewed, WAITING, None)
+        assert (store.slots("one"), store.slots(WAITING.id), store.slots("four")) == ([renewed], [WAITING], [])
 
     def test_slots_come_and_go_in_one_step(self, store: Store) -> None:
         store.save_slots([LEASED, WAITING], [])
@@ -220,28 +288,30 @@ class EngineContract:
         assert (store.load_state("governor"), store.load_state("other")) == (b"\xfftwo", None)
 
     def test_one_engine_leads(self, store: Store) -> None:
-        assert (store.leader(), store.lease_left(now=NOW)) == (None, None)
+        assert store.leader(now=NOW) is None
         assert store.lead("one", until=NOW + 900.0, now=NOW)
         assert not store.lead("two", until=NOW + 900.0, now=NOW)
         assert store.lead("one", until=NOW + 900.0, now=NOW)
         store.resign("two")
         assert not store.lead("two", until=NOW + 900.0, now=NOW)
-        assert store.leader() == "one"
-        left = store.lease_left(now=NOW)
-        assert left is not None
-        assert 600.0 < left <= 900.0
+        lease = store.leader(now=NOW)
+        assert lease is not None
+        assert lease.owner == "one"
+        assert 600.0 < lease.seconds <= 900.0
         store.resign("one")
-        assert (store.leader(), store.lease_left(now=NOW)) == (None, None)
+        assert store.leader(now=NOW) is None
         assert store.lead("two", until=NOW + 900.0, now=NOW)
 
     def test_a_lease_that_has_run_out_is_nobodys(self, store: Store) -> None:
         assert store.lead("one", until=NOW, now=NOW)
-        left = store.lease_left(now=NOW)
+        lease = store.leader(now=NOW)
 
-        assert left is not None
-        assert left <= 0.0
+        assert lease is not None
+        assert lease.seconds <= 0.0
         assert store.lead("two", until=NOW + 900.0, now=NOW)
-        assert store.leader() == "two"
+        after = store.leader(now=NOW)
+        assert after is not None
+        assert after.owner == "two"
 
     def test_a_whole_store_passes_its_check(self, store: Store) -> None:
         add(store, specs("a"))
@@ -251,6 +321,47 @@ class EngineContract:
     def test_closing_twice_is_harmless(self, store: Store) -> None:
         store.close()
         store.close()
+
+    def test_keys_are_returned_as_they_were_created(self, store: Store) -> None:
+        plain = ClientKey(name="a", created_at=NOW)
+
+        store.create_client_key(TEAM, "d1")
+        store.create_client_key(plain, "d2")
+
+        assert store.client_keys() == [HashedKey(TEAM, "d1"), HashedKey(plain, "d2")]
+
+    def test_a_name_is_given_once_until_its_key_is_revoked(self, store: Store) -> None:
+        store.create_client_key(TEAM, "d1")
+        with pytest.raises(IllegalStep, match="there is a key 'team' already; choose another name"):
+            store.create_client_key(TEAM, "d2")
+        revoked = store.revoke_client_key("team", now=NOW + 5)
+        store.create_client_key(TEAM, "d3")
+
+        assert revoked == msgspec.structs.replace(TEAM, revoked_at=NOW + 5)
+        assert store.client_keys() == [HashedKey(revoked, "d1"), HashedKey(TEAM, "d3")]
+
+    def test_only_a_key_that_is_there_can_be_revoked(self, store: Store) -> None:
+        store.create_client_key(TEAM, "d1")
+        store.revoke_client_key("team", now=NOW)
+        for name in ("team", "nobody"):
+            with pytest.raises(UnknownName, match=f"there is no key '{name}'"):
+                store.revoke_client_key(name, now=NOW + 9)
+
+        assert [each.key.revoked_at for each in store.client_keys()] == [NOW]
+
+    def test_a_key_is_stored_with_the_rest_of_its_transaction_or_not_at_all(self, store: Store) -> None:
+        store.create_client_key(TEAM, "d1")
+
+        def fail_in_the_middle() -> None:
+            with store.together():
+                store.create_client_key(ClientKey(name="b"), "d2")
+                store.revoke_client_key("team", now=NOW)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail_in_the_middle()
+
+        assert store.client_keys() == [HashedKey(TEAM, "d1")]
 
 
 def _change_and_fail(store: Store, unit: Unit) -> None:
@@ -263,7 +374,7 @@ def _change_and_fail(store: Store, unit: Unit) -> None:
         claim(store, 2)
         store.cancel_units("night", now=NOW)
         store.trim_events(keep=0)
-        store.prune_events(before=NOW + 1.0, through=9, limit=9)
+        store.trim_events(before=NOW + 1.0, through=9, limit=9)
         store.append_events([Event("engine.stopped", NOW)])
         store.save_slots([WAITING], [LEASED.id])
         store.save_state("governor", b"1")

@@ -68,6 +68,7 @@ class ResultContract:
             cost=RESULT.cost,
             waited_seconds=5.0,
             ran_seconds=60.0,
+            session_end=SessionEnd(account="max-1"),  # says that the use of the last session is counted
         )
         assert (stored(store, "night/a").result, stored(store, "night/b").result) == (used, worked)
 
@@ -79,14 +80,14 @@ class ResultContract:
 
         whole = replace(unit, phase="checking", result=RESULT)
         brief = replace(
-            RESULT, answer=None, feedback=None, checks=tuple(replace(each, tail="") for each in RESULT.checks)
+            RESULT, answer=None, feedback=None, checks=tuple(replace(each, tail=None) for each in RESULT.checks)
         )
         listed = store.units().units
         assert listed[0] == without_prompt(replace(whole, result=brief))
         assert listed[1].result == brief
         assert store.running_units() == [without_prompt(whole)]
 
-    def test_progress_is_stored_only_for_the_attempt_that_runs(self, store: Store) -> None:
+    def test_progress_is_stored_only_for_the_attempt_that_runs_and_its_use_when_cancelled(self, store: Store) -> None:
         add(store, specs("a", "b"))
         (unit,) = claim(store)
 
@@ -102,6 +103,11 @@ class ResultContract:
         store.cancel_units("night", now=NOW)
         assert not store.save_progress(unit.id, unit.fence, phase="checking", result=late)
         assert (stored(store, unit.id).phase, stored(store, unit.id).result) == (None, RESULT)
+
+        used = UnitResult(answer="late", turns=7)
+        store.forget_conversation(unit.id)
+        assert record(store, [replace(ended(unit, "cancelled"), result=used)]) == [True]
+        assert stored(store, unit.id).result == UnitResult(turns=7)
 
     def test_half_characters_from_an_agent_do_not_lose_its_result(self, store: Store) -> None:
         add(store, specs("a"))
@@ -135,10 +141,8 @@ class ResultContract:
         assert [unit.spec.id for unit in store.units(state="unverified").units] == [unit.spec.id for unit in units]
 
         named = ["night/accepted", "night/waits", "night/x", "day/retried"]
-        assert (store.accept_units("night", named, now=NOW + 20.0), store.accept_units("night", named, now=NOW)) == (
-            1,
-            0,
-        )
+        accepted = [store.move_units(named, "done", "accepted by a person", now=NOW + later) for later in (20.0, 0.0)]
+        assert accepted == [1, 0]
         assert store.retry_units("night", ["night/retried"]) == 1
         assert store.cancel_units("night", ["night/cancelled"], now=NOW) == []
         changed = UnitSpec(id="changed", prompt="better")
@@ -148,7 +152,7 @@ class ResultContract:
         assert stored(store, "night/accepted") == replace(
             units[0],
             state="done",
-            reason="accepted by a person; its check did not pass",
+            reason="accepted by a person",
             conversation_id="talk",
             lease_until=None,
             ended_at=NOW + 20.0,
@@ -158,7 +162,7 @@ class ResultContract:
         )
         without_checks = replace(RESULT, checks=())
         again = replace(
-            units[1], state="todo", counters=Counters(), conversation_id="talk", lease_until=None, phase=None
+            units[1], state="todo", counters=Counters(attempts=1), conversation_id="talk", lease_until=None, phase=None
         )
         assert stored(store, "night/retried") == replace(again, result=without_checks)
         assert stored(store, "night/changed").result == without_checks
@@ -166,7 +170,7 @@ class ResultContract:
             "cancelled",
             RESULT,
         )
-        assert store.revive_units("night", resume_at=NOW) == 1
+        assert store.retry_units("night", also_cancelled=True) == 1
         assert stored(store, "night/cancelled").result == without_checks
 
     def test_a_deleted_campaign_takes_its_results_along(self, store: Store) -> None:

@@ -1,17 +1,20 @@
 """The read model: frozen values for people, built from one reading of the store and the Governor.
 
-    fleet        what every view is built from, read at one moment
-    status       the engine, the pool and the totals
-    capacity     one row for each scope: in flight, limits, where they come from
-    quota        the windows of scopes, and the sentence about a spent quota
-    campaigns    a campaign and its progress
-    units        a unit, its phase, its details, and pages of units
-    why          what a unit waits for
-    throughput   units done in the last hour, and when the rest will be done
-    timeline     the last day: sessions, marks, and in-flight against the limit
-    sessions     live sessions
-    accounts     the accounts of the settings, without their secrets
-    safe_text    text of agents and files without control characters
+    fleet            what every view is built from, read at one moment
+    status           the engine, the pool and the totals
+    capacity         one row for each scope, its quota windows, and the sentence about a spent quota
+    campaigns        a campaign and its progress: units done in the last hour, and when the rest will be done
+    units            a unit, its row in results, its details and events, pages of units, and live sessions
+    campaign_report  the report on a campaign
+    unit_changes     what units changed, and the conflicts between their branches
+    why              what a unit waits for
+    needs            what waits for a person
+    timeline         the last day: sessions, marks, and in-flight against the limit
+    accounts         accounts and keys of clients, without their secrets, with what they have spent
+    gateway_calls    calls of the gateway, and what they cost
+    hosts            other machines
+    transcript       what an agent said and did, as text
+    safe_text        text of agents and files without control characters
 
 The API, the command line and `top` serialise or print these values. Never here: changing anything, HTTP, terminals.
 """

@@ -1,17 +1,18 @@
-"""The accounts of settings and campaigns. Secrets stay where they are: only the names of variables are shown."""
+"""Accounts, and the keys of clients, with what they have spent. Secrets are never shown, only names of variables."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from paceline.agents.account import Account, AccountFacts
+from paceline.agents.login import LoginExpiry, login_expiry
 from paceline.core import ScopeStatus, WindowStatus
-from paceline.plans.login_expiry import LoginExpiry, login_expiry
-from paceline.settings import AccountSettings, Settings
-from paceline.store import Campaign, KeyBudget, SpendRow
-from paceline.store.client_keys import WARNING_SHARE
-from paceline.views.gateway_calls import spend_since
-from paceline.views.keys import SpendRows
+from paceline.core.values.fields import fields_of
+from paceline.engine.key_commands import present_keys
+from paceline.settings import Settings
+from paceline.store import Balances, Campaign, ClientKey, HashedKey, KeyBudget
+from paceline.store.client_keys import WARNING_SHARE, KeyRules
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +22,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     is_set: bool
 
 
-def known_accounts(settings: Settings, campaigns: Iterable[Campaign]) -> list[AccountSettings]:
+def known_accounts(settings: Settings, campaigns: Iterable[Campaign]) -> list[Account]:
     """Return the configured accounts, and the default logins that campaigns without accounts run on."""
     used = [
         account
@@ -44,15 +45,10 @@ class AccountBudget(msgspec.Struct, frozen=True, kw_only=True):
     """When calls continue, if it is reached."""
 
 
-class AccountView(msgspec.Struct, frozen=True, kw_only=True):
+class AccountView(AccountFacts, frozen=True, kw_only=True):
     """An account, what holds it, its quota windows, and when its login or key ends, where that is known."""
 
-    name: str
-    provider: str
-    kind: Literal["subscription", "metered"]
     scope: str
-    reserve: float
-    base_url: str | None
     key: Variable | None
     env: list[Variable]
     held: str | None
@@ -61,57 +57,99 @@ class AccountView(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget: AccountBudget | None = None
 
 
-def account_budget(account: AccountSettings, rows: Iterable[SpendRow], now: float) -> AccountBudget | None:
-    """Return the budget of the account and what it has spent by these rows of today, which may be of all accounts."""
-    if account.daily_budget is None:
-        return None
-    budget = KeyBudget(account.daily_budget, "day")
-    spent = sum(row.dollars for row in rows if row.account == account.name)
-    is_reached = spent >= budget.dollars
-    return AccountBudget(
-        budget=budget.text,
-        spent=round(spent, 6),
-        is_near=spent >= WARNING_SHARE * budget.dollars,
-        is_reached=is_reached,
-        resumes_at=budget.begins_again_at(now) if is_reached else None,
-    )
-
-
 def account_views(
-    accounts: Iterable[AccountSettings],
+    accounts: Iterable[Account],
     environ: Mapping[str, str],
     statuses: Mapping[str, ScopeStatus],
-    read_spend: SpendRows,
-    unsaved: Sequence[SpendRow],
+    balances: Balances,
     now: float,
 ) -> list[AccountView]:
     """Return the accounts, with what each has spent of its budget. `statuses` are by scope."""
-    found = list(accounts)
-    today = spend_since("1d", now)
-    has_budgets = any(each.daily_budget is not None for each in found)
-    rows = [row for row in (*read_spend(since=today), *unsaved) if row.day == today] if has_budgets else []
-    return [account_view(each, environ, statuses.get(each.scope), account_budget(each, rows, now)) for each in found]
+
+    def view(account: Account) -> AccountView:
+        key, status = account.key_env, statuses.get(account.scope)
+        return AccountView(
+            **fields_of(AccountFacts, account) | {"name": account.id},
+            scope=account.scope,
+            key=None if key is None else Variable(name=key, is_set=bool(environ.get(key))),
+            env=[Variable(name=name, is_set=bool(value)) for name, value in account.env.items()],
+            held=status.held if status is not None else None,
+            windows=status.windows if status is not None else (),
+            expiry=login_expiry(account, environ),
+            daily_budget=_account_budget(account, balances, now),
+        )
+
+    return [view(each) for each in accounts]
 
 
-def account_view(
-    account: AccountSettings,
-    environ: Mapping[str, str],
-    status: ScopeStatus | None,
-    budget: AccountBudget | None = None,
-) -> AccountView:
-    """Return what people are shown of the account. `status` is that of its scope."""
-    key = account.key_env
-    return AccountView(
-        name=account.id,
-        provider=account.provider,
-        kind=account.kind,
-        scope=account.scope,
-        reserve=account.reserve,
-        base_url=account.base_url,
-        key=None if key is None else Variable(name=key, is_set=bool(environ.get(key))),
-        env=[Variable(name=name, is_set=bool(value)) for name, value in account.env.items()],
-        held=status.held if status is not None else None,
-        windows=status.windows if status is not None else (),
-        expiry=login_expiry(account, environ),
-        daily_budget=budget,
-    )
+def _account_budget(account: Account, balances: Balances, now: float) -> AccountBudget | None:
+    if account.daily_budget is None:
+        return None
+    budget = KeyBudget(account.daily_budget, "day")
+    spent = balances.of_account(account.name, budget, now)
+    is_near = spent >= WARNING_SHARE * budget.dollars
+    return AccountBudget(budget=budget.text, is_near=is_near, **_use(budget, spent, now))
+
+
+def _use(budget: KeyBudget, spent: float, now: float) -> dict[str, Any]:
+    is_reached = spent >= budget.dollars
+    resumes_at = budget.begins_again_at(now) if is_reached else None
+    return {"spent": round(spent, 6), "is_reached": is_reached, "resumes_at": resumes_at}
+
+
+class KeyView(KeyRules, frozen=True, kw_only=True):
+    """One key of a client.
+
+    `spent` is what it has cost in the period of its budget, null without a budget. When that is reached, `resumes_at`
+    is when it continues, null if it does not.
+    """
+
+    budget: str | None
+    spent: float | None = None
+    is_reached: bool = False
+    resumes_at: float | None = None
+    created_at: float
+    revoked_at: float | None = None
+
+
+class KeyList(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that are not revoked."""
+
+    keys: list[KeyView]
+
+
+class NewKeyView(KeyView, frozen=True, kw_only=True):
+    """A key that was just created, with its text, which is shown once."""
+
+    key: str
+
+
+class RevokedKeyView(KeyView, frozen=True, kw_only=True):
+    """A key that no gateway accepts any more."""
+
+    ok: bool = True
+
+
+def key_list(keys: Iterable[HashedKey], balances: Balances, now: float) -> KeyList:
+    """Return the keys that are not revoked, with what each has spent of its budget."""
+    return KeyList(keys=[key_view(each.key, balances, now) for each in present_keys(keys)])
+
+
+def key_view(record: ClientKey, balances: Balances, now: float) -> KeyView:
+    budget = record.budget
+    used = {} if budget is None else _use(budget, balances.of_key(record, budget, now), now)
+    return KeyView(**_fields(record), **used)
+
+
+def new_key_view(record: ClientKey, text: str) -> NewKeyView:
+    return NewKeyView(**_fields(record), spent=None if record.budget is None else 0.0, key=text)
+
+
+def revoked_key_view(record: ClientKey) -> RevokedKeyView:
+    return RevokedKeyView(**_fields(record))
+
+
+def _fields(record: ClientKey) -> dict[str, Any]:
+    budget = None if record.budget is None else record.budget.text
+    times = {"created_at": record.created_at, "revoked_at": record.revoked_at}
+    return {**fields_of(KeyRules, record), **times, "budget": budget}

@@ -5,55 +5,34 @@ It reads a page of units at a time and keeps sums and a few units, so it takes t
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
+from paceline.core.values.fields import fields_of
 from paceline.core.values.tokens import Tokens
-from paceline.engine.campaign_lookup import find_campaign
+from paceline.engine.commands import find_campaign
 from paceline.store import Cost, Store, Unit, UnitCounts
 from paceline.store.interface import CampaignState
+from paceline.store.unit_result import WorkSums
 from paceline.views.safe_text import printable
+from paceline.views.units import ListedUnit, unit_row
 
 PAGE_UNITS: Final = 200
 """Units of one step: a few milliseconds, so that an engine on the same loop is not held up."""
 MOST_LISTED: Final = 20
 MOST_NOTABLE: Final = 5
-Number = TypeVar("Number", int, float)
 NEEDS_PERSON: Final[tuple[UnitState, ...]] = ("unverified", "quarantined", "held")
 
 
-class ListedUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of the report."""
+class WorkTotals(WorkSums, frozen=True, kw_only=True):
+    """Sums over all units of a campaign."""
 
-    id: str
-    state: UnitState
-    reason: str | None
-    ran_seconds: float
-    cost: Cost
-    branch: str | None
-
-
-class WorkTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all units of a campaign. None: nothing is known."""
-
-    tokens: Tokens | None = None
-    cost: Cost = Cost()
     unpriced: int = 0
     """Units that used tokens whose cost is not known. The cost is that of the others."""
-    turns: int | None = None
     tries: int = 0
     parks: int = 0
-    ran_seconds: float = 0.0
-    waited_seconds: float = 0.0
-    parked_seconds: float = 0.0
-    lost_tokens: int = 0
-    """Context that was paid again after parks."""
-    lost_tokens_estimated: int = 0
-    files_changed: int | None = None
-    lines_added: int | None = None
-    lines_removed: int | None = None
 
 
 class CampaignReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,13 +84,11 @@ class ReportBuilder:
             yield
 
     def report(self) -> CampaignReport:
-        """Return what was read."""
         campaign = self._campaign
+        reason = None if campaign.pause_reason is None else printable(campaign.pause_reason)
         return CampaignReport(
+            **fields_of(CampaignReport, campaign) | {"pause_reason": reason},
             campaign=campaign.name,
-            state=campaign.state,
-            pause_reason=None if campaign.pause_reason is None else printable(campaign.pause_reason),
-            created_at=campaign.created_at,
             first_started_at=self._first_started_at,
             last_ended_at=self._last_ended_at,
             units=self._store.counts()[campaign.name],
@@ -161,39 +138,25 @@ class _Largest:
 
 
 def _listed(unit: Unit) -> ListedUnit:
-    return ListedUnit(
-        id=unit.id,
-        state=unit.state,
-        reason=None if unit.reason is None else printable(unit.reason),
-        ran_seconds=unit.result.ran_seconds,
-        cost=unit.result.cost,
-        branch=unit.result.branch,
-    )
+    return ListedUnit(**fields_of(ListedUnit, unit_row(unit)))
 
 
 def _with_unit(totals: WorkTotals, unit: Unit) -> WorkTotals:
     result = unit.result
+    sums = {name: _sum(getattr(totals, name), getattr(result, name)) for name in WorkSums.__struct_fields__}
     has_tokens = result.tokens is not None and result.tokens.total > 0
-    tokens = totals.tokens if result.tokens is None else (totals.tokens or Tokens()).plus(result.tokens)
     return WorkTotals(
-        tokens=tokens,
-        cost=Cost(
-            billed=_sum(totals.cost.billed, result.cost.billed), imputed=_sum(totals.cost.imputed, result.cost.imputed)
-        ),
+        **sums,
         unpriced=totals.unpriced + (has_tokens and result.cost == Cost()),
-        turns=_sum(totals.turns, result.turns),
         tries=totals.tries + unit.counters.attempts,
         parks=totals.parks + unit.counters.parks,
-        ran_seconds=totals.ran_seconds + result.ran_seconds,
-        waited_seconds=totals.waited_seconds + result.waited_seconds,
-        parked_seconds=totals.parked_seconds + result.parked_seconds,
-        lost_tokens=totals.lost_tokens + result.lost_tokens,
-        lost_tokens_estimated=totals.lost_tokens_estimated + result.lost_tokens_estimated,
-        files_changed=_sum(totals.files_changed, result.files_changed),
-        lines_added=_sum(totals.lines_added, result.lines_added),
-        lines_removed=_sum(totals.lines_removed, result.lines_removed),
     )
 
 
-def _sum(one: Number | None, other: Number | None) -> Number | None:
-    return one if other is None else other if one is None else one + other
+def _sum(one: Any, other: Any) -> Any:
+    """Return the sum of two figures. What is not known adds nothing."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, Cost):
+        return Cost(billed=_sum(one.billed, other.billed), imputed=_sum(one.imputed, other.imputed))
+    return one.plus(other) if isinstance(one, Tokens) else one + other

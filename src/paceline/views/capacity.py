@@ -1,14 +1,19 @@
-"""Scopes as rows: what is in flight, what limits it, and where each limit comes from."""
+"""Scopes as rows: what is in flight, what limits it, where each limit comes from; quota windows, and their sentence."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from paceline.core import ScopeStatus, WindowStatus
+from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
-from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, is_provider_scope, path_scopes
-from paceline.core.values.status import SET_REASON, LearntLimit, PaceStatus, RateStatus
+from paceline.core.values.fields import fields_of
+from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, canonical_scope, is_provider_scope, path_scopes
+from paceline.core.values.status import SET_REASON, LimitedScope, RateStatus
+from paceline.store import Campaign
 from paceline.views.accounts import known_accounts
 from paceline.views.fleet import FleetState
 
@@ -31,39 +36,17 @@ _RANKS: Final[dict[ScopeKind, int]] = {
 """Accounts and models have the rank of their provider, so that sorting by name keeps them next to it."""
 
 
-class ScopeCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """One scope. `limit` is the effective one, the smallest of `configured`, `platform` and `adaptive`.
+class ScopeCapacity(LimitedScope, frozen=True, kw_only=True):
+    """One scope, and where its limit comes from.
 
-    `queued` counts what waits there: calls, slots of programs and units. `in_flight` counts live slots; `cooling`
-    counts slots that are released but still occupy a place.
+    `queued` counts what waits there: calls, slots of programs and units.
     `configured_source` says where `configured` comes from: `file`, `environment`, `flags`, `shipped`, `live`, `plan`
     or `pattern`. `configured_by` is the entry. They are empty and null where nothing is configured.
     """
 
-    scope: str
     kind: ScopeKind
-    in_flight: int
-    cooling: int
-    limit: int | None
-    configured: int | None
     configured_source: str
     configured_by: str | None
-    platform: int | None
-    adaptive: int | None
-    queued: int
-    cooldown: float
-    paused_until: float | None
-    auto_reduced: bool
-    auto_reduced_from: int | None
-    notice: str | None
-    held: str | None
-    windows: tuple[WindowStatus, ...]
-    paused_since: float | None = None
-    paused_reason: str | None = None
-    paced_until: float | None = None
-    pace: PaceStatus | None = None
-    rates: tuple[RateStatus, ...] = ()
-    learnt: LearntLimit | None = None
 
 
 def capacity_rows(fleet: FleetState, backlog: Mapping[str, int] | None = None) -> list[ScopeCapacity]:
@@ -96,57 +79,15 @@ def _rows(fleet: FleetState, scopes: Iterable[str]) -> list[ScopeCapacity]:
 def _row(fleet: FleetState, scope: str, *, is_planned: bool) -> ScopeCapacity:
     status = fleet.scopes.get(scope) or _unused(fleet, scope)
     source, entry = _limit_origin(fleet, scope, is_planned=is_planned)
-    return ScopeCapacity(
-        scope=scope,
-        kind=kind_of(scope),
-        in_flight=status.in_flight,
-        cooling=status.cooling,
-        limit=status.limit,
-        configured=status.configured,
-        configured_source=source,
-        configured_by=entry,
-        platform=status.platform,
-        adaptive=status.adaptive,
-        queued=status.queued,
-        cooldown=status.cooldown,
-        paused_until=status.paused_until,
-        auto_reduced=status.auto_reduced,
-        auto_reduced_from=status.auto_reduced_from,
-        notice=status.notice,
-        held=status.held,
-        windows=status.windows,
-        paused_since=status.paused_since,
-        paused_reason=status.paused_reason,
-        paced_until=status.paced_until,
-        pace=status.pace,
-        rates=status.rates,
-        learnt=status.learnt,
-    )
+    shown = fields_of(LimitedScope, status)
+    return ScopeCapacity(**shown, kind=kind_of(scope), configured_source=source, configured_by=entry)
 
 
 def _unused(fleet: FleetState, scope: str) -> ScopeStatus:
     """Return the status of a pattern, or of a scope that no ticket has named yet."""
-    limit = fleet.governor.get_limit(scope)
-    return ScopeStatus(
-        scope=scope,
-        limit=limit,
-        configured=limit,
-        platform=None,
-        adaptive=None,
-        in_flight=0,
-        cooling=0,
-        queued=0,
-        paused=False,
-        paused_until=None,
-        cooldown=fleet.governor.get_cooldown(scope),
-        auto_reduced=False,
-        auto_reduced_from=None,
-        notice=None,
-        window=None,
-        windows=(),
-        held=None,
-        rates=_unused_rates(fleet, scope),
-    )
+    limit, cooldown = fleet.governor.get_limit(scope), fleet.governor.get_cooldown(scope)
+    rates = _unused_rates(fleet, scope)
+    return ScopeStatus(scope=scope, limit=limit, configured=limit, cooldown=cooldown, rates=rates)
 
 
 def _unused_rates(fleet: FleetState, scope: str) -> tuple[RateStatus, ...]:
@@ -155,7 +96,7 @@ def _unused_rates(fleet: FleetState, scope: str) -> tuple[RateStatus, ...]:
     rate = known.rates.get(scope) or known.settings.rates.get(scope)
     amounts = () if rate is None else (("requests", rate.rpm), ("tokens", rate.tpm))
     return tuple(
-        RateStatus(kind, "set", 0.0, float(amount), RATE_SPAN_SECONDS, None, None, SET_REASON)
+        RateStatus(kind, "set", 0.0, float(amount), SET_REASON, RATE_SPAN_SECONDS)
         for kind, amount in amounts
         if amount is not None
     )
@@ -214,3 +155,96 @@ def has_condition(row: ScopeCapacity) -> bool:
     is_window_notable = any(window.state != "open" or window.best_ratio is not None for window in row.windows)
     is_paced = row.pace is not None or bool(row.rates)
     return row.held is not None or row.paused_until is not None or row.auto_reduced or is_window_notable or is_paced
+
+
+DAY_SECONDS = 86400
+WEEKDAY_SECONDS = 6 * DAY_SECONDS
+"""Within this time a weekday names one day only; beyond it the date is written out."""
+
+
+class ScopeWindow(WindowStatus, frozen=True, kw_only=True):
+    """A quota window of a scope."""
+
+    scope: str
+
+
+def scope_windows(statuses: Iterable[ScopeStatus]) -> list[ScopeWindow]:
+    return [
+        ScopeWindow(scope=status.scope, **msgspec.structs.asdict(window))
+        for status in statuses
+        for window in status.windows
+    ]
+
+
+def next_resume_at(fleet: FleetState, campaigns: Iterable[Campaign]) -> float | None:
+    """Return when the next parked unit of the campaigns is believed to continue.
+
+    One unit may go before the believed reset, to try the window. That is no resume yet.
+    """
+    due = fleet.store.next_resume_at()
+    parked = [campaign for campaign in campaigns if fleet.counts_of(campaign.name).parked]
+    openings = [_opens_at(_spent(fleet, campaign)) for campaign in parked]
+    known = [at for at in openings if at is not None]
+    if due is None or not known or len(known) < len(openings):  # what is due belongs to no window that is known
+        return due
+    return max(due, min(known))
+
+
+def quota_line(fleet: FleetState, campaign: Campaign) -> str | None:
+    """Return `quota spent on max-1, resumes about 14:30`, or None where no window of the campaign is spent."""
+    spent = _spent(fleet, campaign)
+    if not spent:
+        return None
+    at = _opens_at(spent)
+    when = "probed from time to time" if at is None else f"resumes about {_clock_time(at, fleet.now, fleet.zone)}"
+    return f"quota spent on {', '.join(spent)}, {when}"
+
+
+def _spent(fleet: FleetState, campaign: Campaign) -> dict[str, float | None]:
+    """Return whose quota is spent, each with the time at which it is believed to be back."""
+    spent: dict[str, float | None] = {}
+    for name, scopes in _payers(fleet, campaign):
+        known = [fleet.scopes[scope] for scope in scopes if scope in fleet.scopes]
+        closed = [window for status in known for window in status.windows if window.state != "open"]
+        if closed:
+            spent[name] = _reopens_at(closed, fleet.now)
+    return spent
+
+
+def _opens_at(spent: Mapping[str, float | None]) -> float | None:
+    return min((at for at in spent.values() if at is not None), default=None)
+
+
+def _payers(fleet: FleetState, campaign: Campaign) -> list[tuple[str, tuple[str, ...]]]:
+    """Return whose quota the campaign uses, and the scopes that hold the windows of that quota."""
+    found = fleet.settings.campaign_accounts(campaign.agent, campaign.accounts)
+    if not found and not campaign.accounts:
+        return [(campaign.name, (f"{CAMPAIGN}{campaign.name}",))]
+    return [(account.id, _path(account.scope, campaign.model)) for account in found]
+
+
+def _path(account_scope: str, model: str | None) -> tuple[str, ...]:
+    return path_scopes(canonical_scope(f"{account_scope}/{model}") if model else account_scope)
+
+
+def _reopens_at(closed: list[WindowStatus], now: float) -> float | None:
+    """Return when the last of the windows is believed to open, or None where that is unknown for one of them."""
+    times = [window.resets_at if _is_planned_with(window) else window.probe_at for window in closed]
+    known = [max(at, now) for at in times if at is not None]
+    return max(known) if len(known) == len(closed) else None
+
+
+def _is_planned_with(window: WindowStatus) -> bool:
+    """Return whether the stated reset counts, and not the next look: one that moved after it was missed is in doubt."""
+    return window.resets_at is not None and (window.missed_at is None or window.confidence >= TRUSTED_CONFIDENCE)
+
+
+def _clock_time(at: float, now: float, zone: ZoneInfo) -> str:
+    """Return the time of day, with its day where that is not today."""
+    try:
+        moment, today = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
+    except (ValueError, OverflowError, OSError):
+        return f"Unix time {at:.0f}"
+    if moment.date() == today.date():
+        return f"{moment:%H:%M}"
+    return f"{moment:%a %H:%M}" if at - now < WEEKDAY_SECONDS else f"{moment:%Y-%m-%d %H:%M}"

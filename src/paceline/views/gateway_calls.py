@@ -5,13 +5,15 @@ Here: values, and what a view needs of the gateway. Never here: the gateway itse
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal, Protocol, cast, get_args
+from typing import Literal, cast, get_args
 
 import msgspec
 
+from paceline.core.values.fields import fields_of
 from paceline.core.values.tokens import Tokens
 from paceline.errors import InvalidInput
-from paceline.store import Cost, SpendRow
+from paceline.store import Balances, Cost, SpendRow
+from paceline.store.spend import summed
 
 SpendBy = Literal["day", "key", "account", "model"]
 DAY_SECONDS = 86400
@@ -20,29 +22,36 @@ LONGEST_DAYS = 5
 """Characters of a number of days: up to 9999d, which is longer than there have been models."""
 
 
-class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. Its body is never kept.
+class GatewayCall(msgspec.Struct, gc=False, kw_only=True):
+    """A call of the gateway. Its body is never kept.
 
     `reason` and `retry_at` say why it waits and when that is checked next, or why the gateway refused it; `detail` is
-    what it wrote to a client that it refused. The seconds
-    are those from its arrival: `first_byte_seconds` to the first byte of its answer, `seconds` to its end, or until
-    now. `tokens` and the parts of `cost` are null where they are not known.
+    what it wrote to a client that it refused. `waited_seconds` and `first_byte_seconds`, which is when its answer
+    began, are counted from its arrival.
     """
 
     id: str
-    scope: str
-    account: str | None
-    key: str | None
-    model: str | None
-    reason: str | None
+    scope: str = ""
+    account: str | None = None
+    key: str | None = None
+    model: str | None = None
+    reason: str | None = None
     detail: str | None = None
-    retry_at: float | None
-    waited_seconds: float
-    first_byte_seconds: float | None
-    seconds: float
+    retry_at: float | None = None
+    waited_seconds: float = 0.0
+    first_byte_seconds: float | None = None
     began_at: float
-    status: int | None
-    tokens: Tokens | None
+    status: int | None = None
+    tokens: Tokens | None = None
+
+
+class GatewayRequest(GatewayCall, kw_only=True):
+    """One call as people see it. `seconds` are those from its arrival to its end, or until now.
+
+    `tokens` and the parts of `cost` are null where they are not known.
+    """
+
+    seconds: float
     cost: Cost
 
 
@@ -96,12 +105,7 @@ class GatewayActivity(GatewayCounts, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> GatewayCounts:
-        return GatewayCounts(
-            in_flight=self.in_flight,
-            waiting=self.waiting,
-            per_minute=self.per_minute,
-            refused_per_minute=self.refused_per_minute,
-        )
+        return GatewayCounts(**fields_of(GatewayCounts, self))
 
 
 class SpendSum(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,21 +135,8 @@ class GatewaySpend(msgspec.Struct, frozen=True, kw_only=True):
     total: SpendSum
 
 
-class GatewayCalls(Protocol):
-    """What views need of a running gateway."""
-
-    def counts(self) -> GatewayCounts: ...
-    def activity(self) -> GatewayActivity: ...
-    def requests(self, limit: int) -> GatewayRequests: ...
-    def request(self, request_id: str) -> GatewayRequest | None: ...
-    def unsaved(self) -> Sequence[SpendRow]: ...
-    def is_unserved(self, scope: str) -> bool:
-        """Return whether clients have named a model for this scope that never answered: it may not exist."""
-        ...
-
-
-class NoGatewayCalls:
-    """For processes without a gateway."""
+class GatewayCalls:
+    """What views need of a gateway: here, of a process without one."""
 
     def counts(self) -> GatewayCounts:
         return GatewayCounts()
@@ -162,7 +153,12 @@ class NoGatewayCalls:
     def unsaved(self) -> Sequence[SpendRow]:
         return ()
 
+    def balances(self) -> Balances | None:
+        """Return what keys and accounts have spent, None if it is only known by the store."""
+        return None
+
     def is_unserved(self, scope: str) -> bool:
+        """Return whether clients have named a model for this scope that never answered: it may not exist."""
         return False
 
 
@@ -192,7 +188,7 @@ def spend_fields(given: str) -> tuple[SpendBy, ...]:
 
 def spend_view(rows: Iterable[SpendRow], since: str, by: Sequence[SpendBy]) -> GatewaySpend:
     """Return the sums by these fields: days in their order, else the most expensive first."""
-    rows = list(rows)
+    rows = [row for row in summed(rows) if not row.is_empty]
     groups: dict[tuple[str, ...], list[SpendRow]] = {}
     for row in rows:
         groups.setdefault(tuple(getattr(row, field) for field in by), []).append(row)
@@ -203,7 +199,6 @@ def spend_view(rows: Iterable[SpendRow], since: str, by: Sequence[SpendBy]) -> G
 
 
 def spend_sum(rows: Sequence[SpendRow], names: Mapping[str, str]) -> SpendSum:
-    """Return the sum of the rows under these names."""
     tokens = Tokens()
     for row in rows:
         tokens = tokens.plus(row.tokens)

@@ -5,59 +5,47 @@ from typing import Final
 
 import msgspec
 
-from paceline.hosts.host_facts import HostCli, Login
-from paceline.hosts.host_state import HostState, Presence
+from paceline.core.values.fields import fields_of
+from paceline.hosts.values import HostCli, HostPresence, HostState, Login
 
 MOST_PROBLEMS: Final = 3
 """How many problems of logins a row names. One account that expires has the same problem on every host."""
 
 
-class HostView(msgspec.Struct, frozen=True, kw_only=True):
-    """One host. Times are wall time of the leader, sizes are bytes. `problem` says why nothing starts there."""
+class HostSummary(HostPresence, frozen=True, kw_only=True):
+    """What every form of a host has. Times are wall time of the leader, sizes are bytes."""
 
-    name: str
-    presence: Presence
-    launcher: str | None
-    sessions: int
     max_sessions: int | None
     labels: list[str]
-    host_lease: float
     hostname: str | None
+    memory: int | None
+    free_memory: int | None
+    leaves_at: float | None
+    clis: list[HostCli]
+
+
+class HostView(HostSummary, frozen=True, kw_only=True):
+    """One host. `problem` says why nothing starts there."""
+
+    launcher: str | None
+    host_lease: float
     version: str | None
     home: str | None
     cpus: int | None
-    memory: int | None
-    free_memory: int | None
     load: float | None
-    leaves_at: float | None
     joined_at: float | None
-    heard_at: float | None
     logins: list[Login]
-    clis: list[HostCli]
     variables: dict[str, str]
-    problem: str | None
 
 
-class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+class HostRow(HostSummary, frozen=True, kw_only=True):
     """One host in a table: what is enough to see whether it is there and works.
 
     `logins` is the number of accounts that it can use; `login_problems` has a few of the others.
     """
 
-    name: str
-    presence: Presence
-    sessions: int
-    max_sessions: int | None
-    labels: list[str]
-    hostname: str | None
-    memory: int | None
-    free_memory: int | None
-    leaves_at: float | None
-    heard_at: float | None
     logins: int
     login_problems: list[str]
-    clis: list[HostCli]
-    problem: str | None
 
 
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,31 +66,15 @@ def host_rows(states: Iterable[HostState]) -> list[HostRow]:
 
 def _row(view: HostView) -> HostRow:
     problems = [f"{login.account}: {login.problem}" for login in view.logins if login.problem is not None]
-    return HostRow(
-        name=view.name,
-        presence=view.presence,
-        sessions=view.sessions,
-        max_sessions=view.max_sessions,
-        labels=view.labels,
-        hostname=view.hostname,
-        memory=view.memory,
-        free_memory=view.free_memory,
-        leaves_at=view.leaves_at,
-        heard_at=view.heard_at,
-        logins=len(view.logins) - len(problems),
-        login_problems=problems[:MOST_PROBLEMS],
-        clis=[cli for cli in view.clis if cli.version is not None],
-        problem=view.problem,
-    )
+    fields = fields_of(HostSummary, view) | {"clis": [cli for cli in view.clis if cli.version is not None]}
+    return HostRow(**fields, logins=len(view.logins) - len(problems), login_problems=problems[:MOST_PROBLEMS])
 
 
 def _view(state: HostState) -> HostView:
     facts, load, settings = state.facts, state.load, state.settings
     return HostView(
-        name=state.name,
-        presence=state.presence,
+        **fields_of(HostPresence, state),
         launcher=settings.launcher,
-        sessions=state.sessions,
         max_sessions=settings.max_sessions,
         labels=sorted({*settings.labels, *(facts.labels if facts is not None else ())}),
         host_lease=settings.host_lease,
@@ -115,9 +87,7 @@ def _view(state: HostState) -> HostView:
         load=load.load,
         leaves_at=load.leaves_at,
         joined_at=state.joined_at,
-        heard_at=state.heard_at,
         logins=[] if facts is None else list(facts.logins),
         clis=[] if facts is None else list(facts.clis),
         variables={} if facts is None else facts.variables,
-        problem=state.problem,
     )

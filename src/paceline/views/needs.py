@@ -1,29 +1,28 @@
 """What waits for a person: held accounts, pools, budgets, stopped units by reason, paused campaigns, hosts, logins.
 
-Each has one action that settles it. What settles itself with time (a spent window, a pause) is not here.
+Each has one action that settles it. What settles itself with time is not here: a spent window, a pause, a login that is
+asked again, a learnt limit that climbs back.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.scopes import is_provider_scope, path_scopes
-from paceline.engine.stop_reasons import reason_family
-from paceline.plans.login_expiry import LoginExpiry
+from paceline.engine.commands import reason_family
 from paceline.settings import KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
-from paceline.views.accounts import AccountBudget, AccountView
+from paceline.views.accounts import AccountBudget, AccountView, KeyView
 from paceline.views.capacity import ScopeCapacity
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.hosts import HostRow
-from paceline.views.keys import KeyView
 from paceline.views.safe_text import printable
 
 NeedKind = Literal[
+    "store_outage",
     "held_scope",
-    "refused_login",
     "missing_key",
     "idle_pool",
     "failing_account",
@@ -36,7 +35,7 @@ NeedKind = Literal[
 ]
 NeedAction = Literal["restore", "retry", "resume", "none"]
 ORDER: Final[tuple[NeedKind, ...]] = get_args(NeedKind)
-"""What stops the most comes first. A learnt limit stops nothing, and is last."""
+"""What stops the most comes first. A limit that stays reduced stops nothing, and is last."""
 AUTH: Final = "auth"
 """The reason of a pause after a refused login."""
 MOST_REASONS: Final = 200
@@ -45,7 +44,7 @@ FAILING_SECONDS: Final = 120.0
 """How long an account of a pool must fail before a person is asked. Restarts and short outages end sooner."""
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+class Need(msgspec.Struct, frozen=True):
     """One thing that waits for a person. `target` is the scope, unit, campaign or host that `action` acts on.
 
     For stopped units `target` is one of them: `retry` acts on all that stopped for the same reason. `until` is when it
@@ -77,6 +76,8 @@ class NeedSources(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked through for things that wait for a person."""
 
     now: float
+    trouble: str | None = None
+    """Why nothing can be stored now."""
     rows: Sequence[ScopeCapacity] = ()
     stopped: Iterable[StoppedUnits] = ()
     campaigns: Iterable[Campaign] = ()
@@ -89,34 +90,76 @@ class NeedSources(msgspec.Struct, frozen=True, kw_only=True):
 
 def needs(sources: NeedSources) -> list[Need]:
     """Return everything that waits for a person, the most important first."""
-    scopes, accounts, now = sources.rows, sources.accounts, sources.now
-    stuck = _stuck_accounts(scopes, accounts, sources.failures)
-    idle = [pool for pool in sources.pools if all(name in stuck for name in pool.accounts)]
-    failing = [each for each in sources.failures if _lasts(each) and not _is_explained(each, scopes, idle)]
-    found = [
-        *(_held(row) for row in scopes if row.held is not None),
-        *(_refused_login(row) for row in scopes if row.held is None and row.paused_reason == AUTH),
-        *(_missing_key(each) for each in accounts if each.key is not None and not each.key.is_set),
-        *(_idle_pool(pool, stuck) for pool in idle),
-        *(_failing(each) for each in failing),
-        *(_reached("account", name, budget) for name, budget in _budgets(accounts) if budget.is_reached),
-        *(_reached("key", key.name, key) for key in sources.keys if key.is_reached),
-        *(_stopped(group) for group in by_reason(sources.stopped)),
-        *(_paused(each) for each in sources.campaigns if each.state == "paused" and each.pause_reason is not None),
-        *(_host(each) for each in sources.hosts if each.problem is not None),
-        *(_expiring(each.name, each.expiry, now) for each in accounts if each.expiry and each.expiry.is_due(now)),
-        *(_learnt(row) for row in scopes if row.held is None and _is_felt(row, scopes)),
+    found = (*_of_scopes(sources.rows), *_of_accounts(sources), *_of_pools(sources), *_of_work(sources))
+    shown = [msgspec.structs.replace(need, detail=printable(need.detail)) for need in found]
+    return sorted(shown, key=lambda need: (ORDER.index(need.kind), -need.units))
+
+
+def _of_scopes(scopes: Sequence[ScopeCapacity]) -> Iterator[Need]:
+    for row in scopes:
+        if row.held is not None:
+            yield Need("held_scope", f"{row.scope} is held", row.held, "restore", row.scope)
+        elif _stays_reduced(row, scopes):
+            title = f"{row.scope} runs {row.adaptive} at once instead of {row.auto_reduced_from}"
+            yield Need("learnt_limit", title, row.notice or "learnt from refusals", "restore", row.scope)
+
+
+def _of_accounts(sources: NeedSources) -> Iterator[Need]:
+    for each in sources.accounts:
+        if each.key is not None and not each.key.is_set:
+            detail = f"it takes its key from {each.key.name}, which is not set where `paceline up` was started"
+            yield Need("missing_key", f"{each.name} has no key", detail, "none", each.scope)
+        if (expiry := each.expiry) is not None and expiry.is_due(sources.now):
+            title, since = expiry.text(each.name, sources.now), expiry.at if expiry.at <= sources.now else None
+            yield Need("expiring_login", title, expiry.fix, "none", each.name, since=since)
+    spending: list[tuple[str, AccountBudget | KeyView]] = [
+        *((f"account {name}", budget) for name, budget in _budgets(sources.accounts)),
+        *((f"key {key.name}", key) for key in sources.keys),
     ]
-    return sorted(found, key=lambda need: (ORDER.index(need.kind), -need.units))
+    for what, spent in spending:
+        if spent.is_reached:
+            title = f"the budget of the {what} is reached"
+            detail = f"it has spent ${spent.spent or 0.0:,.2f} of {spent.budget}; its calls are refused"
+            yield Need("reached_budget", title, detail, "none", what.partition(" ")[2], until=spent.resumes_at)
 
 
-def _is_felt(row: ScopeCapacity, scopes: Iterable[ScopeCapacity]) -> bool:
-    """Return whether a learnt limit lets less run than the limits of the account and the provider do anyway."""
-    if row.adaptive is None:
+def _of_pools(sources: NeedSources) -> Iterator[Need]:
+    stuck = _stuck_accounts(sources.rows, sources.accounts, sources.failures)
+    idle = [pool for pool in sources.pools if all(name in stuck for name in pool.accounts)]
+    yield from (_idle_pool(pool, stuck) for pool in idle)
+    for each in sources.failures:
+        if _lasts(each) and not _is_explained(each, sources.rows, idle):
+            pools = f"the pool{'' if len(each.pools) == 1 else 's'} {', '.join(each.pools)}"
+            what = "cannot be reached" if each.kind == "unreachable" else "refuses its calls"
+            title = f"{each.account} of {pools} {what}"
+            detail = f"{each.calls} calls went to another account ({each.detail})"
+            since, tried_at = each.since, each.retry_at
+            yield Need("failing_account", title, detail, "none", each.account, since=since, tried_at=tried_at)
+
+
+def _of_work(sources: NeedSources) -> Iterator[Need]:
+    if sources.trouble is not None:
+        yield Need("store_outage", "nothing starts: the store cannot be used", sources.trouble, "none", "store")
+    for group in by_reason(sources.stopped):
+        state, units, name = group.state, group.units, group.campaign
+        title = f"1 unit of {name} is {state}" if units == 1 else f"{units} units of {name} are {state}"
+        reason = group.reason or "no reason was given"
+        yield Need("stopped_units", title, reason, "retry", group.example, campaign=name, state=state, units=units)
+    for each in sources.campaigns:
+        if each.state == "paused" and each.pause_reason is not None:
+            name = each.name
+            yield Need("paused_campaign", f"{name} paused itself", each.pause_reason, "resume", name, campaign=name)
+    for host in sources.hosts:
+        if host.problem is not None:
+            yield Need("host_problem", f"nothing starts on {host.name}", host.problem, "none", host.name)
+
+
+def _stays_reduced(row: ScopeCapacity, scopes: Iterable[ScopeCapacity]) -> bool:
+    """Return whether only a person raises the learnt limit, which lets less run than the account and the provider."""
+    if row.adaptive is None or row.learnt is None or row.learnt.next_level is not None:
         return False
     above = path_scopes(row.scope)[:-1] if is_provider_scope(row.scope) else ()
-    limits = [each.limit for each in scopes if each.scope in above and each.limit is not None]
-    return all(row.adaptive < limit for limit in limits)
+    return all(row.adaptive < each.limit for each in scopes if each.scope in above and each.limit is not None)
 
 
 def by_reason(stopped: Iterable[StoppedUnits]) -> list[StoppedUnits]:
@@ -128,37 +171,6 @@ def by_reason(stopped: Iterable[StoppedUnits]) -> list[StoppedUnits]:
         units = group.units + (0 if known is None else known.units)
         groups[key] = msgspec.structs.replace(known or group, units=units)
     return sorted(groups.values(), key=lambda each: -each.units)
-
-
-def _held(row: ScopeCapacity) -> Need:
-    return Need(
-        kind="held_scope",
-        title=f"{row.scope} is held",
-        detail=printable(row.held or ""),
-        action="restore",
-        target=row.scope,
-    )
-
-
-def _refused_login(row: ScopeCapacity) -> Need:
-    return Need(
-        kind="refused_login",
-        title=f"the login of {row.scope} was refused",
-        detail="it is asked again by itself, and held if it is refused again; sign in, or set its key, then restore it",
-        action="restore",
-        target=row.scope,
-    )
-
-
-def _missing_key(account: AccountView) -> Need:
-    assert account.key is not None
-    return Need(
-        kind="missing_key",
-        title=f"{account.name} has no key",
-        detail=f"it takes its key from {account.key.name}, which is not set where `paceline up` was started",
-        action="none",
-        target=account.scope,
-    )
 
 
 def _stuck_accounts(
@@ -183,15 +195,11 @@ def _idle_pool(pool: KeyPoolSettings, stuck: Mapping[str, _Stuck]) -> Need:
     members = {name: stuck[name] for name in pool.accounts}
     failures = [each.failure for each in members.values() if each.failure is not None]
     fallback = "; its fallback routes are used" if pool.fallback else ""
-    return Need(
-        kind="idle_pool",
-        title=f"no account of the pool {pool.name} can serve",
-        detail=printable("; ".join(f"{name}: {each.why}" for name, each in members.items()) + fallback),
-        action="none",
-        target=pool.name,
-        since=max((each.since for each in failures), default=None),
-        tried_at=min((each.retry_at for each in failures if each.retry_at is not None), default=None),
-    )
+    detail = "; ".join(f"{name}: {each.why}" for name, each in members.items()) + fallback
+    since = max((each.since for each in failures), default=None)
+    tried_at = min((each.retry_at for each in failures if each.retry_at is not None), default=None)
+    title = f"no account of the pool {pool.name} can serve"
+    return Need("idle_pool", title, detail, "none", pool.name, since=since, tried_at=tried_at)
 
 
 def _lasts(failure: MemberFailure) -> bool:
@@ -207,86 +215,5 @@ def _is_explained(failure: MemberFailure, rows: Iterable[ScopeCapacity], idle: I
     return row is not None and (row.held is not None or any(each.state != "open" for each in row.windows))
 
 
-def _failing(failure: MemberFailure) -> Need:
-    pools = f"the pool{'' if len(failure.pools) == 1 else 's'} {', '.join(failure.pools)}"
-    what = "cannot be reached" if failure.kind == "unreachable" else "refuses its calls"
-    return Need(
-        kind="failing_account",
-        title=f"{failure.account} of {pools} {what}",
-        detail=printable(f"{failure.calls} calls went to another account ({failure.detail})"),
-        action="none",
-        target=failure.account,
-        since=failure.since,
-        tried_at=failure.retry_at,
-    )
-
-
 def _budgets(accounts: Iterable[AccountView]) -> list[tuple[str, AccountBudget]]:
     return [(each.name, each.daily_budget) for each in accounts if each.daily_budget is not None]
-
-
-def _reached(what: str, name: str, spent: KeyView | AccountBudget) -> Need:
-    return Need(
-        kind="reached_budget",
-        title=f"the budget of the {what} {name} is reached",
-        detail=f"it has spent ${spent.spent or 0.0:,.2f} of {spent.budget}; its calls are refused",
-        action="none",
-        target=name,
-        until=spent.resumes_at,
-    )
-
-
-def _stopped(group: StoppedUnits) -> Need:
-    units = f"{group.units} unit" + ("" if group.units == 1 else "s")
-    return Need(
-        kind="stopped_units",
-        title=f"{units} of {group.campaign} {'is' if group.units == 1 else 'are'} {group.state}",
-        detail=printable(group.reason or "no reason was given"),
-        action="retry",
-        target=group.example,
-        campaign=group.campaign,
-        state=group.state,
-        units=group.units,
-    )
-
-
-def _paused(campaign: Campaign) -> Need:
-    return Need(
-        kind="paused_campaign",
-        title=f"{campaign.name} paused itself",
-        detail=printable(campaign.pause_reason or ""),
-        action="resume",
-        target=campaign.name,
-        campaign=campaign.name,
-    )
-
-
-def _host(host: HostRow) -> Need:
-    return Need(
-        kind="host_problem",
-        title=f"nothing starts on {host.name}",
-        detail=printable(host.problem or ""),
-        action="none",
-        target=host.name,
-    )
-
-
-def _expiring(account: str, expiry: LoginExpiry, now: float) -> Need:
-    return Need(
-        kind="expiring_login",
-        title=expiry.text(account, now),
-        detail=expiry.fix,
-        action="none",
-        target=account,
-        since=expiry.at if expiry.at <= now else None,
-    )
-
-
-def _learnt(row: ScopeCapacity) -> Need:
-    return Need(
-        kind="learnt_limit",
-        title=f"{row.scope} runs {row.adaptive} at once instead of {row.auto_reduced_from}",
-        detail=printable(row.notice or "learnt from refusals"),
-        action="restore",
-        target=row.scope,
-    )

@@ -5,13 +5,15 @@ from importlib.metadata import version
 from typing import Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import SESSIONS
 from paceline.store import Campaign, UnitCounts
+from paceline.store.interface import UnitTotals
+from paceline.views.campaigns import CompletionRate, Throughput
+from paceline.views.capacity import next_resume_at
 from paceline.views.fleet import FleetState
 from paceline.views.gateway_calls import GatewayCounts
-from paceline.views.throughput import CompletionRate, Throughput
 
 VERSION: Final = version("paceline")
 
@@ -25,19 +27,23 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     leader: str | None = None
     """Who leads, for a process that stands by."""
+    trouble: str | None = None
+    """Why nothing can be stored now."""
 
 
-class EngineState(msgspec.Struct, frozen=True, kw_only=True):
+class EngineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An engine. `paused`: it leads, and campaigns are paused and none is active. `standby`: another one leads."""
 
     state: Literal["leading", "standby", "paused"]
     since: float
     version: str
     pid: int
-    host: str | UnsetType = UNSET
+    host: str | None = None
     """The machine, where several share a store."""
-    leader: str | UnsetType = UNSET
+    leader: str | None = None
     """Who leads, if this process stands by."""
+    trouble: str | None = None
+    """Why nothing can be stored now, so that nothing starts."""
 
 
 class StoppedEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,18 +62,6 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     parked: int
-
-
-class UnitTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Units by state. Parked units are among the `todo`."""
-
-    todo: int = 0
-    running: int = 0
-    done: int = 0
-    unverified: int = 0
-    quarantined: int = 0
-    held: int = 0
-    cancelled: int = 0
 
 
 class StatusSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,20 +97,12 @@ def read_status_summary(
         engine=StoppedEngine() if leader is None else engine_state(unfinished_campaigns(fleet), leader),
         pool=PoolState(
             sessions=fleet.governor.get_limit(SESSIONS),
-            running=total.running,
+            running=fleet.scopes[SESSIONS].in_flight if SESSIONS in fleet.scopes else total.running,
             waiting=total.todo - total.parked,
             parked=total.parked,
         ),
-        units=UnitTotals(
-            todo=total.todo,
-            running=total.running,
-            done=total.done,
-            unverified=total.unverified,
-            quarantined=total.quarantined,
-            held=total.held,
-            cancelled=total.cancelled,
-        ),
-        next_resume_at=fleet.store.next_resume_at(),
+        units=UnitTotals(**fields_of(UnitTotals, total)),
+        next_resume_at=next_resume_at(fleet, fleet.campaigns),
         gateway=gateway,
     )
 
@@ -156,19 +142,11 @@ def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> Engine
     """
     states = {campaign.state for campaign in campaigns}
     is_paused = "paused" in states and "active" not in states
-    leading: Literal["leading", "paused"] = "paused" if is_paused else "leading"
-    return EngineState(
-        state=leading if leader.leads else "standby",
-        since=leader.since,
-        version=VERSION,
-        pid=leader.pid,
-        host=UNSET if leader.host is None else leader.host,
-        leader=UNSET if leader.leader is None else leader.leader,
-    )
+    state: Literal["leading", "standby", "paused"] = "paused" if is_paused else "leading"
+    return EngineState(**fields_of(EngineState, leader), state=state if leader.leads else "standby", version=VERSION)
 
 
 def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:
-    """Return the sum over all campaigns."""
     each = list(counts)
     return UnitCounts(**{name: sum(getattr(count, name) for count in each) for name in UnitCounts.__struct_fields__})
 
@@ -179,5 +157,4 @@ def total_units(counts: UnitCounts) -> int:
 
 
 def stopped_units(counts: UnitCounts) -> int:
-    """Return how many units wait for a person."""
     return counts.unverified + counts.quarantined + counts.held

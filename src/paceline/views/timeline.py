@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.agents.account import split_login
 from paceline.core import ScopeStatus
-from paceline.core.values.scopes import SESSIONS, is_provider_scope
+from paceline.core.values.scopes import SESSIONS, is_provider_scope, path_scopes
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event
 from paceline.store import Store, StoredEvent, Unit
 
@@ -110,7 +110,6 @@ class Level:
         return self.points[-1].in_flight if self.points else 0
 
     def change_by(self, at: float, difference: int) -> None:
-        """Change the number in flight."""
         limit = self.points[-1].limit if self.points else None
         self._set(at, max(0, self.in_flight + difference), limit)
 
@@ -173,6 +172,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._open: dict[str, Bar] = {}
+        self._without_slot: set[str] = set()
+        """Units that are checked or delivered: their agent has ended, and its slot is free."""
         self._ended: deque[Bar] = deque(maxlen=KEPT_SESSIONS)
         self._marks: deque[Mark] = deque(maxlen=KEPT_MARKS)
         self._levels: dict[str, Level] = {}
@@ -186,6 +187,8 @@ class Timeline:
             event = stored.event
             if event.name in ATTEMPT_STARTS:
                 self._start(event)
+            elif event.name == "unit.worked":
+                self._free_slot(event.unit or "", event.at)
             elif event.name in ATTEMPT_ENDS:
                 self._end(event.unit or "", event.at, event.name.removeprefix("unit."))
             elif event.scope is not None:
@@ -230,11 +233,17 @@ class Timeline:
         self._count(event.scope, event.at, 1)
 
     def _end(self, unit: str, at: float, ending: str) -> None:
+        self._free_slot(unit, at)
+        self._without_slot.discard(unit)
         bar = self._open.pop(unit, None)
         if bar is not None:
             bar.ended_at, bar.ending = at, ending
             self._ended.append(bar)
-            self._count(bar.scope, at, -1)
+
+    def _free_slot(self, unit: str, at: float) -> None:
+        if unit in self._open and unit not in self._without_slot:
+            self._without_slot.add(unit)
+            self._count(self._open[unit].scope, at, -1)
 
     def _count(self, scope: str | None, at: float, difference: int) -> None:
         if self._is_sampled:
@@ -301,18 +310,13 @@ def last_id_before(store: Store, at: float, last: int) -> int:
 
 
 def _scopes_of(scope: str | None) -> tuple[str, ...]:
-    if scope is None:
-        return ()
-    if not is_provider_scope(scope):
-        return (scope,)
-    parts = scope.split("/", 2)
-    return tuple("/".join(parts[: depth + 1]) for depth in range(len(parts)))
+    if scope is None or not is_provider_scope(scope):
+        return () if scope is None else (scope,)
+    return path_scopes(scope)
 
 
 def _account_of(scope: str | None) -> str | None:
-    if scope is None or not is_provider_scope(scope):
-        return None
-    parts = scope.split("/", 2)
+    parts = scope.split("/", 2) if scope is not None and is_provider_scope(scope) else []
     return parts[1] if len(parts) > 1 else None
 
 

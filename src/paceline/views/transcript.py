@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from paceline.detect.parsing.screen import COLUMNS, ROWS, BoundedScreen
-from paceline.detect.transcripts.entry import TranscriptEntry
-from paceline.detect.transcripts.reader import TranscriptReader
+from paceline.agents.dialect import TranscriptEntry
+from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.agents.transcript_reader import TranscriptReader
 from paceline.errors import PacelineError
 from paceline.executors.spool import read_session_status, read_tail
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
+from paceline.redaction.stored_text import without_secrets
 from paceline.settings import Settings
 from paceline.store import Store, Unit
 from paceline.views.safe_text import plain_text, printable, without_escapes
@@ -65,7 +66,7 @@ class TranscriptText:
         return Passage("", "\n")
 
     def _passages_of(self, entry: TranscriptEntry) -> Iterator[Passage]:
-        text = without_escapes(entry.text)
+        text = without_secrets(without_escapes(entry.text))
         if entry.kind == "plain":
             yield Passage("", f"{text}\n")
             return
@@ -112,7 +113,8 @@ def last_output(folder: str, provider: str | None, zone: ZoneInfo) -> str:
     `folder` is the attempt's spool folder.
     """
     is_terminal = os.path.exists(os.path.join(folder, TERMINAL_MARK))
-    return _last_screen(folder) if provider is None or is_terminal else _transcript_tail(folder, provider, zone)
+    shown = _last_screen(folder) if provider is None or is_terminal else _transcript_tail(folder, provider, zone)
+    return without_secrets(shown)
 
 
 def _transcript_tail(folder: str, provider: str, zone: ZoneInfo) -> str:

@@ -1,20 +1,24 @@
-"""The changes of units: where they are, as a patch, and those of a campaign that can be merged.
+"""The changes of units: where they are, as a patch, and those of a campaign that can be merged, with their conflicts.
 
 Here: from stored units to `paceline.workspaces`. The command line and the API show the same.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Generator, Iterable
+from typing import Final
 
 import msgspec
 
-from paceline.engine.workspace_retention import workspace_host
-from paceline.errors import InvalidInput, UnknownName, WorkspaceError
+from paceline.core.values.fields import fields_of
+from paceline.engine.commands import find_campaign
+from paceline.engine.work.retention import workspace_host
+from paceline.errors import InvalidInput, PacelineError, UnknownName, WorkspaceError
 from paceline.store import Store, Unit
-from paceline.views.safe_text import plain_text
+from paceline.views.safe_text import plain_text, printable
 from paceline.views.units import iter_units
-from paceline.workspaces import diff, stored_place
-from paceline.workspaces.conflicts import FinishedWork
+from paceline.workspaces import diff, stored_location
+from paceline.workspaces.merges import Conflict, FinishedWork, conflict_report
 
 
 class UnitChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,18 +54,7 @@ def unit_change(unit: Unit) -> UnitChange:
             else "has no workspace: none was made yet, or it worked in its folder itself"
         )
         raise UnknownName(f"there is no change of {unit.id} to show: it {why}")
-    return UnitChange(
-        unit=unit.id,
-        repository=result.repository,
-        host=workspace_host(result),
-        workspace=result.workspace,
-        branch=result.branch,
-        base=result.base,
-        commit=result.commit,
-        files_changed=result.files_changed,
-        lines_added=result.lines_added,
-        lines_removed=result.lines_removed,
-    )
+    return UnitChange(**fields_of(UnitChange, result) | {"unit": unit.id, "host": workspace_host(result)})
 
 
 def unit_patch(unit: Unit) -> Generator[bytes, None, None]:
@@ -70,7 +63,7 @@ def unit_patch(unit: Unit) -> Generator[bytes, None, None]:
     Of a workspace on another host, what has come to this machine: its branch.
     """
     change = unit_change(unit)
-    place = stored_place(unit.result)
+    place = stored_location(unit.result)
     if place is None:
         return
     try:
@@ -111,13 +104,7 @@ def finished_work(unit: Unit) -> FinishedWork:
         )
     if result.commit is None or result.base is None or result.repository is None:
         raise InvalidInput(f"{unit.id} changed nothing, so there is nothing to merge")
-    return FinishedWork(
-        unit=unit.id,
-        repository=result.repository,
-        base=result.base,
-        commit=result.commit,
-        branch=result.branch,
-    )
+    return FinishedWork(**fields_of(FinishedWork, result, unit.result) | {"unit": unit.id})
 
 
 def finished_works(store: Store, campaign: str) -> list[FinishedWork]:
@@ -133,3 +120,51 @@ def mergeable_works(done_units: Iterable[Unit]) -> list[FinishedWork]:
 def _is_mergeable(unit: Unit) -> bool:
     result = unit.result
     return None not in (result.workspace, result.branch, result.commit, result.base, result.repository)
+
+
+MOST_PAIRS: Final = 4000
+"""Pairs of branches that are tried. A pair takes about a millisecond, so a report is late by seconds at most."""
+
+
+class CampaignConflicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The conflicts of a campaign. `missing` are units whose commit is gone; `problems` state why some were not tried.
+
+    With too many pairs, `is_complete` is False.
+    """
+
+    conflicts: tuple[Conflict, ...] = ()
+    pairs_tried: int = 0
+    missing: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    is_complete: bool = True
+
+
+def read_conflicts(store: Store, name: str, *, most_pairs: int = MOST_PAIRS) -> CampaignConflicts | None:
+    """Return the conflicts of a campaign; None if no unit of it has finished work in git."""
+    works = [] if find_campaign(store, name).workspace is None else finished_works(store, name)
+    by_repository: dict[str, list[FinishedWork]] = defaultdict(list)
+    for work in works:
+        by_repository[work.repository].append(work)
+    found = CampaignConflicts()
+    for chosen in by_repository.values():
+        found = _with_repository(found, chosen, most_pairs=max(0, most_pairs - found.pairs_tried))
+    return found if works else None
+
+
+def _with_repository(found: CampaignConflicts, works: list[FinishedWork], *, most_pairs: int) -> CampaignConflicts:
+    try:
+        report = conflict_report(works, most_pairs=most_pairs)
+    except (PacelineError, OSError) as error:
+        problem = printable(f"{len(works)} finished units were not tried: {error}")
+        return msgspec.structs.replace(found, problems=(*found.problems, problem))
+    return msgspec.structs.replace(
+        found,
+        conflicts=(*found.conflicts, *map(_printable, report.conflicts)),
+        pairs_tried=found.pairs_tried + report.pairs_tried,
+        missing=(*found.missing, *report.missing),
+        is_complete=found.is_complete and report.is_complete,
+    )
+
+
+def _printable(conflict: Conflict) -> Conflict:
+    return msgspec.structs.replace(conflict, paths=tuple(printable(path) for path in conflict.paths))

@@ -2,17 +2,22 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
 from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import UnitState
+from paceline.core.values.fields import fields_of
 from paceline.core.values.tokens import Tokens
 from paceline.errors import InvalidInput
-from paceline.store import CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts, UnitResult
+from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event, is_campaign_wait
+from paceline.store import Campaign, CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts
 from paceline.views.safe_text import printable
 from paceline.views.status import total_units
+
+if TYPE_CHECKING:
+    from paceline.engine.session.live_session import LiveSession
 
 UnitPhase = Literal["running", "quarantined", "unverified", "held", "parked", "waiting", "done", "cancelled"]
 """The states of units, with `todo` divided into `waiting` and `parked`. Those that need attention come first."""
@@ -38,25 +43,12 @@ MOST_EXAMINED: Final = 5_000
 """Reads and units for one page of waiting or parked units, which the store keeps together, or of a search.
 
 The API reads them on the loop of the engine: a page is cut short rather than late."""
-MOST_EXAMINED_ORDERED: Final = 20_000
+MOST_EXAMINED_ALONE: Final = 20_000
 """The same for `top`, which reads in a process of its own."""
 MOST_EVENTS: Final = 200
+ALL: Final = 1 << 60
 READ_LIMIT: Final = 1000
 """Events or units that one read of the store returns at most."""
-
-
-_INTERNAL: Final = {
-    "is_remote",
-    "repository",
-    "feedback",
-    "carried",
-    "port_base",
-    "session_end",
-    "deliveries",
-    "end_request",
-}
-_WORK_FIELDS: Final = frozenset(UnitResult.__struct_fields__) - _INTERNAL
-"""The fields of a result that people see under the same names."""
 
 
 def phase_of(unit: Unit) -> UnitPhase:
@@ -83,53 +75,79 @@ def is_chosen(unit: Unit, chosen: UnitFilter | None) -> bool:
 # -- one unit ----------------------------------------------------------------------------------------
 
 
-class UnitView(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit with the fields of the public contract."""
+class ListedUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit of a report."""
 
     id: str
-    campaign: str
     state: UnitState
+    reason: str | None
+    ran_seconds: float
+    cost: Cost
+    branch: str | None
+
+
+class UnitRow(ListedUnit, frozen=True, kw_only=True):
+    """What every form of a unit has: what it did, and what that has used.
+
+    `attempts` are those that count as failed, of `tries`. A unit on another host has that one from its start.
+    """
+
+    account: str | None
+    host: str | None
+    agent: str | None
+    model: str | None
     attempts: int
     tries: int
     parks: int
-    resume_at: float | None
-    reason: str | None
-    account: str | None
+    exit_code: int | None
+    turns: int | None
+    tokens: Tokens | None
+    commit: str | None
+    files_changed: int | None
+    lines_added: int | None
+    lines_removed: int | None
+    waited_seconds: float
+    parked_seconds: float
+    """The part of `waited_seconds` that it waited for a quota window."""
+    context_tokens: int | None
+    """The size of its conversation, where the agent reports it."""
+    lost_tokens: int
+    """Context that was paid again after parks, with `lost_tokens_estimated` of it estimated."""
+    lost_tokens_estimated: int
+
+
+class ResultRow(UnitRow, frozen=True, kw_only=True):
+    """What one unit did. `checks` is how often its check ran, `check_exit_code` how it ended the last time."""
+
+    checks: int
+    check_exit_code: int | None
+
+
+class ResultWithAnswer(ResultRow, frozen=True, kw_only=True):
+    """A row with the final answer of the agent."""
+
+    answer: str | None
+
+
+class UnitView(UnitRow, frozen=True, kw_only=True):
+    """A unit with the fields of the public contract."""
+
+    campaign: str
     session_id: str | None
     started_at: float | None
     ended_at: float | None
-    exit_code: int | None
+    resume_at: float | None
     parked: bool
     """Whether `resume_at` is that of a quota window. A unit that backs off after a failure or a refusal is not."""
     denials: int
     warnings: tuple[str, ...]
     phase: Phase | None
     """What a running unit is at."""
-    agent: str | None
-    model: str | None
-    host: str | None
-    turns: int | None
-    tokens: Tokens | None
-    cost: Cost
     answer: str | None
     """The final answer of the agent. Lists leave it out, as well as the tails of checks."""
     workspace: str | None
-    branch: str | None
     base: str | None
-    commit: str | None
-    files_changed: int | None
-    lines_added: int | None
-    lines_removed: int | None
     checks: tuple[CheckRound, ...]
-    waited_seconds: float
-    parked_seconds: float
-    """The part of `waited_seconds` that it waited for a quota window."""
-    ran_seconds: float
-    context_tokens: int | None
-    """The size of its conversation, where the agent reports it."""
-    lost_tokens: int
-    """Context that was paid again after parks, with `lost_tokens_estimated` of it estimated."""
-    lost_tokens_estimated: int
 
 
 class UnitEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,36 +171,41 @@ class UnitDetail(UnitView, frozen=True, kw_only=True):
     history: list[UnitEvent]
 
 
+def unit_row(unit: Unit) -> UnitRow:
+    """Return the unit with what every form of it has."""
+    return UnitRow(**_shown(UnitRow, unit))
+
+
+def result_row(unit: Unit) -> ResultRow:
+    checks = unit.result.checks
+    last = {"checks": len(checks), "check_exit_code": checks[-1].exit_code if checks else None}
+    return ResultRow(**_shown(ResultRow, unit) | last)
+
+
 def unit_view(unit: Unit) -> UnitView:
-    """Return the unit with the fields of the public contract. A unit on another host has that one from its start."""
+    """Return the unit with the fields of the public contract."""
+    checks = [(check, None if check.tail is None else printable(check.tail)) for check in unit.result.checks]
+    changed = {
+        "session_id": unit.conversation_id,
+        "parked": phase_of(unit) == "parked",
+        "warnings": tuple(printable(warning) for warning in unit.warnings),
+        "answer": None if unit.result.answer is None else printable(unit.result.answer),
+        "checks": tuple(msgspec.structs.replace(check, tail=tail) for check, tail in checks),
+    }
+    return UnitView(**_shown(UnitView, unit) | changed)
+
+
+def _shown(kind: type[UnitRow], unit: Unit) -> dict[str, Any]:
+    """Return what the unit and its result have under the names that people see."""
     account, host = split_login(unit.account or "")
-    return UnitView(
-        id=unit.id,
-        campaign=unit.campaign,
-        state=unit.state,
-        attempts=unit.counters.failures,
-        tries=unit.counters.attempts,
-        parks=unit.counters.parks,
-        resume_at=unit.resume_at,
-        reason=None if unit.reason is None else printable(unit.reason),
-        account=account or None,
-        session_id=unit.conversation_id,
-        started_at=unit.started_at,
-        ended_at=unit.ended_at,
-        exit_code=unit.exit_code,
-        parked=phase_of(unit) == "parked",
-        denials=unit.denials,
-        warnings=tuple(printable(warning) for warning in unit.warnings),
-        phase=unit.phase,
-        **_work(unit.result) | {"host": host or unit.result.host},
-    )
-
-
-def _work(result: UnitResult) -> dict[str, Any]:
-    """Return the fields of a result that people see."""
-    checks = (msgspec.structs.replace(check, tail=printable(check.tail)) for check in result.checks)
-    shown = {name: getattr(result, name) for name in _WORK_FIELDS}
-    return shown | {"answer": None if result.answer is None else printable(result.answer), "checks": tuple(checks)}
+    return fields_of(kind, unit.result, unit) | {
+        "reason": None if unit.reason is None else printable(unit.reason),
+        "account": account or None,
+        "host": host or unit.result.host,
+        "attempts": unit.counters.failures,
+        "tries": unit.counters.attempts,
+        "parks": unit.counters.parks,
+    }
 
 
 def unit_detail(unit: Unit, *, screen: str, history: Sequence[StoredEvent]) -> UnitDetail:
@@ -199,8 +222,7 @@ def unit_detail(unit: Unit, *, screen: str, history: Sequence[StoredEvent]) -> U
 
 
 def _unit_event(stored: StoredEvent) -> UnitEvent:
-    event = stored.event
-    return UnitEvent(id=stored.id, at=event.at, name=event.name, scope=event.scope, fields=event.fields)
+    return UnitEvent(id=stored.id, **fields_of(UnitEvent, stored.event))
 
 
 def unit_history(store: Store, unit_id: str) -> list[StoredEvent]:
@@ -213,6 +235,22 @@ def unit_history(store: Store, unit_id: str) -> list[StoredEvent]:
         if len(events) < READ_LIMIT:
             break
     return list(last)
+
+
+# -- the results of a campaign ----------------------------------------------------------------------
+
+
+def iter_results(store: Store, campaign: str, most: int = ALL) -> Iterator[ResultRow]:
+    """Yield the rows of a campaign in the order of the plan. One page of units is in memory at a time."""
+    yield from map(result_row, iter_units(store, campaign=campaign, most=most))
+
+
+def iter_results_with_answers(store: Store, campaign: str) -> Iterator[ResultWithAnswer]:
+    """Yield the same rows with answers, which are read one by one: lists of units come without them."""
+    for row in iter_results(store, campaign):
+        whole = store.unit(row.id)
+        answer = None if whole is None or whole.result.answer is None else printable(whole.result.answer)
+        yield ResultWithAnswer(**msgspec.structs.asdict(row), answer=answer)
 
 
 # -- pages of units ----------------------------------------------------------------------------------
@@ -235,8 +273,17 @@ class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
     def is_met_by(self, unit: Unit) -> bool:
         return is_chosen(unit, self.chosen) and _contains(unit, self.search.casefold())
 
+    def count(self, counts: Mapping[str, UnitCounts]) -> int | None:
+        """Return how many there are, from the tallies of the store; None for a search, which they do not know."""
+        if self.search:
+            return None
+        chosen = [each for name, each in counts.items() if self.campaign in (None, name)]
+        return sum(count_in_phase(each, self.chosen) for each in chosen)
 
-def read_units(store: Store, query: UnitQuery, *, limit: int, cursor: str | None = None) -> Page:
+
+def read_units(
+    store: Store, query: UnitQuery, *, limit: int, cursor: str | None = None, examined: int | None = None
+) -> Page:
     """Return a page of units. It may be shorter than `limit`; there is more while it has a cursor.
 
     The store is read page by page, so that a rare text costs a bounded time for each page.
@@ -244,17 +291,17 @@ def read_units(store: Store, query: UnitQuery, *, limit: int, cursor: str | None
     states = query.states
     place, cursor = _place_of(cursor, len(states)) if len(states) > 1 else (0, cursor)
     found: list[Unit] = []
-    examined = 0
+    left = MOST_EXAMINED if examined is None else examined
     for _ in range(MOST_READS):
         page = store.units(campaign=query.campaign, state=states[place], limit=limit - len(found), cursor=cursor)
         found += filter(query.is_met_by, page.units)
-        examined += len(page.units)
+        left -= len(page.units)
         cursor = page.cursor
         if cursor is None:
             place += 1
         if place == len(states):
             return Page(units=tuple(found))
-        if len(found) >= limit or examined >= MOST_EXAMINED:
+        if len(found) >= limit or left <= 0:
             break
     return Page(units=tuple(found), cursor=f"{place}{_PLACE_MARK}{cursor or ''}" if len(states) > 1 else cursor)
 
@@ -288,50 +335,25 @@ def iter_units(store: Store, *, campaign: str | None, chosen: UnitFilter | None 
             return
 
 
-class UnitChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which units to show; None for any."""
-
-    campaign: str | None = None
-    phase: UnitPhase | None = None
-    search: str = ""
-    """A part of their id, reason or account."""
-
-    @property
-    def states(self) -> tuple[UnitState, ...]:
-        """The states in which the store has such units, in the order in which they are shown."""
-        return ORDERED_STATES if self.phase is None else (stored_state(self.phase),)
-
-    def is_met_by(self, unit: Unit) -> bool:
-        return is_chosen(unit, self.phase) and _contains(unit, self.search.casefold())
-
-    def count(self, counts: Mapping[str, UnitCounts]) -> int | None:
-        """Return how many there are, from the tallies of the store; None for a search, which they do not know."""
-        if self.search:
-            return None
-        chosen = [each for name, each in counts.items() if self.campaign in (None, name)]
-        return sum(count_in_phase(each, self.phase) for each in chosen)
-
-
-def count_in_phase(counts: UnitCounts, phase: UnitPhase | None) -> int:
-    """Return how many units of a campaign are in the phase; all of them for None."""
-    match phase:
+def count_in_phase(counts: UnitCounts, chosen: UnitFilter | None) -> int:
+    """Return how many units of a campaign are in the phase or state; all of them for None."""
+    match chosen:
         case None:
             return total_units(counts)
         case "waiting":
             return counts.todo - counts.parked
         case _:
-            return int(getattr(counts, phase))
+            return int(getattr(counts, chosen))
 
 
 class PageStart(msgspec.Struct, frozen=True):
-    """Where a page starts: the state, the cursor in it, and how many units come before the page."""
+    """Where a page starts, and how many units come before it."""
 
-    state_index: int = 0
     cursor: str | None = None
     before: int = 0
 
 
-class OrderedPage(msgspec.Struct, frozen=True, kw_only=True):
+class CountedPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some units, how many there are in all (None if that is unknown), and where the next page starts."""
 
     units: tuple[Unit, ...]
@@ -339,28 +361,104 @@ class OrderedPage(msgspec.Struct, frozen=True, kw_only=True):
     following: PageStart | None
 
 
-def read_ordered_page(store: Store, choice: UnitChoice, start: PageStart) -> OrderedPage:
-    """Return a page of units, those that need attention first.
-
-    The order is that of `ORDERED_STATES`, then that of the plan. Every state is read through the store's index of
-    states, so that a page costs the same among a million units.
-    """
-    total = choice.count(store.counts())
-    wanted = PAGE_UNITS if total is None else min(PAGE_UNITS, total - start.before)
-    found: list[Unit] = []
-    here: PageStart | None = start
-    examined = 0
-    while here is not None and len(found) < wanted and examined < MOST_EXAMINED_ORDERED:
-        state = choice.states[here.state_index]
-        page = store.units(campaign=choice.campaign, state=state, limit=PAGE_UNITS, cursor=here.cursor)
-        found += filter(choice.is_met_by, page.units)
-        examined += len(page.units)
-        here = _page_after(here, page.cursor, len(choice.states), start.before + len(found))
-    is_last = here is None or (total is not None and here.before >= total)
-    return OrderedPage(units=tuple(found), total=total, following=None if is_last else here)
+def read_counted_page(store: Store, query: UnitQuery, start: PageStart) -> CountedPage:
+    """Return a page of units for `top`, which reads in a process of its own."""
+    total = query.count(store.counts())
+    limit = PAGE_UNITS if total is None else max(1, min(PAGE_UNITS, total - start.before))
+    page = read_units(store, query, limit=limit, cursor=start.cursor, examined=MOST_EXAMINED_ALONE)
+    before = start.before + len(page.units)
+    is_last = page.cursor is None or (total is not None and before >= total)
+    return CountedPage(units=page.units, total=total, following=None if is_last else PageStart(page.cursor, before))
 
 
-def _page_after(start: PageStart, cursor: str | None, states: int, before: int) -> PageStart | None:
-    if cursor is not None:
-        return PageStart(start.state_index, cursor, before)
-    return PageStart(start.state_index + 1, None, before) if start.state_index + 1 < states else None
+# -- live sessions -----------------------------------------------------------------------------------
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """The session of a running unit. `ending` is the reason why it is being ended, if it is."""
+
+    unit: str
+    campaign: str
+    attempt: str
+    account: str | None
+    host: str | None
+    """The host that it runs on; null on the machine of the engine."""
+    scope: str | None
+    agent: str
+    model: str | None
+    session_id: str | None
+    started_at: float | None
+    tries: int
+    pid: int | None
+    ending: str | None
+
+
+def session_view(session: "LiveSession") -> SessionView:
+    """Return what people are shown of the session."""
+    return msgspec.structs.replace(
+        stored_session_view(session.unit, session.campaign),
+        attempt=session.handle.attempt_id,
+        account=session.account.name if session.account is not None else None,
+        host=session.host or None,
+        scope=session.scope,
+        agent=session.profile.name,
+        session_id=session.conversation,
+        pid=session.handle.state().pid,
+        ending=None if session.ending is None else printable(session.ending.reason),
+    )
+
+
+def stored_session_view(unit: Unit, campaign: Campaign) -> SessionView:
+    """Return what the store knows of the session of a running unit."""
+    account, host = split_login(unit.account or "")
+    return SessionView(
+        unit=unit.id,
+        campaign=unit.campaign,
+        attempt=unit.attempt_id or "",
+        account=account or None,
+        host=host or None,
+        scope=None,
+        agent=campaign.agent,
+        model=campaign.model,
+        session_id=unit.conversation_id,
+        started_at=unit.started_at,
+        tries=unit.counters.attempts,
+        pid=None,
+        ending=None,
+    )
+
+
+PAGE_EVENTS = 5_000
+"""Events per read: a long history needs few reads."""
+_WAITS_AGAIN = ("unit.parked", "unit.requeued", "unit.failed")
+"""Ends of an attempt after which the unit waits for the next one."""
+
+
+class UnitEvents:
+    """Reads the events of a unit, each once. A wait of its campaign has no unit, so every kept event is read."""
+
+    def __init__(self, store: Store, unit: Unit, campaign: Campaign) -> None:
+        self._store = store
+        self._unit_id = unit.id
+        self._campaign = campaign
+        self._after = 0
+        self._last = ""
+        self._is_waiting = True
+
+    def take(self) -> Iterator[StoredEvent]:
+        """Yield the events since the last call."""
+        while page := self._store.events(after=self._after, limit=PAGE_EVENTS):
+            for stored in page:
+                self._after = stored.id
+                if self._concerns(stored.event):
+                    yield stored
+
+    def _concerns(self, event: Event) -> bool:
+        if event.unit == self._unit_id:
+            if event.name in ATTEMPT_STARTS | ATTEMPT_ENDS:
+                self._last, self._is_waiting = event.name, event.name in _WAITS_AGAIN
+            return True
+        if event.fields.get("action") == "retry" and event.fields.get("target") in (self._unit_id, self._campaign.name):
+            self._is_waiting = self._last not in ("unit.done", *ATTEMPT_STARTS)
+        is_own = is_campaign_wait(event) and event.fields["campaign"] == self._campaign.name
+        return is_own and self._is_waiting and event.at >= self._campaign.created_at

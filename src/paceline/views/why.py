@@ -8,9 +8,9 @@ from paceline.agents.account import login_text, split_login
 from paceline.core import Deferred, ScopeStatus
 from paceline.core.values.status import LearntLimit
 from paceline.core.values.verdicts import Reason
+from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE
-from paceline.engine.parking_loss import LARGE_CONTEXT_TOKENS
-from paceline.engine.ticket_queues import split_queue_name
+from paceline.engine.session.unit_results import LARGE_CONTEXT_TOKENS
 from paceline.store import Campaign, Store, Unit
 from paceline.views.safe_text import printable
 from paceline.views.units import UnitPhase, phase_of
@@ -55,9 +55,11 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored_waits(store: Store) -> dict[str, Deferred]:
-    """Return the waits that the leading engine stored last, as `Engine.wait_reasons` returns them."""
+    """Return the waits that the leading engine stored last. A campaign that was deleted since has none."""
     stored = store.load_state(WHY_STATE)
-    return msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
+    waits = msgspec.json.decode(stored, type=dict[str, Deferred]) if stored else {}
+    names = {campaign.name for campaign in store.campaigns()} if waits else set()
+    return {name: deferred for name, deferred in waits.items() if split_queue_name(name)[0] in names}
 
 
 def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> list[Wait]:
@@ -88,27 +90,33 @@ def explain_unit(
     waits: Mapping[str, Deferred],
     *,
     leaderless: str | None,
-    host: str | None = None,
     statuses: Iterable[ScopeStatus] = (),
+    trouble: str | None = None,
 ) -> list[Why]:
     """Return one answer, or one for each account that a waiting unit could run on.
 
-    `waits` are those of the engine; `leaderless` names the home if no engine leads it. `host` is the machine on which
-    the unit was started, if that is not the one of the leader. `statuses` have what was learnt about the limits.
+    `waits` are those of the engine; `leaderless` names the home if no engine leads it. `statuses` have what was
+    learnt about the limits. `trouble` says why nothing can be stored now.
     """
-    learnt = {each.scope: each.learnt for each in statuses}
+    if trouble is not None and unit.state in ("todo", "running"):
+        detail = f"nothing starts, and what ends may be recorded only later: {trouble}"
+        hint = "fix the disk; sessions that run continue, and nothing is charged or lost"
+        return [_why(unit, "store_outage", detail, since=unit.started_at, hint=hint)]
+    known = {each.scope: each for each in statuses}
+    learnt = {scope: each.learnt for scope, each in known.items()}
+    if leaderless is not None:  # other waits may have ended with the engine; a hold that was lifted since is known
+        lifted = {scope for scope, each in known.items() if each.held is None}
+        waits = {name: each for name, each in waits.items() if each.reason == "held" and each.scope not in lifted}
     return [
         msgspec.structs.replace(why, learnt=learnt.get(why.scope or "")) if why.reason == "limit" else why
-        for why in _explain(unit, campaign, waits, leaderless=leaderless, host=host)
+        for why in _explain(unit, campaign, waits, leaderless=leaderless)
     ]
 
 
-def _explain(
-    unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None, host: str | None
-) -> list[Why]:
+def _explain(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None) -> list[Why]:
     match unit.state:
         case "running" if campaign.state != "paused" or unit.phase not in STAGES:
-            return [_running(unit, leaderless, host)]
+            return [_running(unit, leaderless)]
         case "held" | "quarantined" | "unverified":
             return [_stopped(unit)]
         case "done":
@@ -125,18 +133,15 @@ def _explain(
         return [_why(unit, "paused", detail, since=since, hint=hint)]
     if unit.resume_at is not None:
         return [_parked(unit, campaign, leaderless)]
+    found = _waiting(unit, campaign, waits, since)
     if leaderless is not None:
-        return [_why(unit, "no_engine", f"no engine runs {leaderless}", since=since, hint=START)]
-    return _waiting(unit, campaign, waits, since)
+        return [*found, _why(unit, "no_engine", f"no engine runs {leaderless}", since=since, hint=START)]
+    return found or [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
 
 
-def _running(unit: Unit, leaderless: str | None, host: str | None) -> Why:
+def _running(unit: Unit, leaderless: str | None) -> Why:
     account, _ = split_login(unit.account or "")
     where = f"on {login_text(unit.account)}" if unit.account else "on this machine"
-    if host is not None:
-        detail = f"it was started on {host}, and the engine that leads is on another machine"
-        hint = f"`paceline up` in its home on {host} collects its outcome"
-        return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint=hint)
     if unit.phase in STAGES:
         what = "checked" if unit.phase == "checking" else "delivered"
         later = "" if leaderless is None else "; no engine runs now, and the next one continues there"
@@ -198,8 +203,6 @@ def _waiting(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], sinc
         is_bound_elsewhere = unit.conversation_id is not None and (unit.account or "") != login
         if campaign_name == unit.campaign and not is_bound_elsewhere:
             by_login[login] = deferred
-    if not by_login:
-        return [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
     hint = _fresh_hint(unit, campaign)
     answers = (
         _why(

@@ -1,27 +1,61 @@
 """Workspaces: a folder and a branch for each unit, so that units that run at the same time do not meet.
 
-Synchronous functions over real git; callers run them in threads. `places.py` has the names, `preparation.py` the life
-of a workspace, `changes.py` what came out of it.
+    locations     where a workspace lies: its names, from the settings or as stored
+    preparation   its life: made, found again, removed; the files outside of git that it gets
+    worktree      its registration in the repository, and the only way to git in it
+    submodules    submodules, filled from the clones of the main tree
+    folders       its folder, its record and its lock on the disk
+    contents      what a commit of it would miss or change
+    changes       its commit, its diff and its patch
+    merges        what conflicts; merging finished units, and taking that back
+    bundles       commits on their way between two machines
+    repository    the repository of the user, and branches of units in it
+    git           calls of git that run nothing an agent may have written
+
+Synchronous functions over real git; callers run them in threads. An agent can write to all of a workspace.
 """
 
-from paceline.workspaces.branches import delete_merged_branches as delete_merged_branches
-from paceline.workspaces.changes import Change as Change
-from paceline.workspaces.changes import commit_all as commit_all
-from paceline.workspaces.changes import commit_and_remove as commit_and_remove
-from paceline.workspaces.changes import diff as diff
-from paceline.workspaces.changes import write_patch as write_patch
-from paceline.workspaces.included_files import include_mistake as include_mistake
-from paceline.workspaces.places import WorkspacePlace as WorkspacePlace
-from paceline.workspaces.places import branch_mistake as branch_mistake
-from paceline.workspaces.places import mapped_path as mapped_path
-from paceline.workspaces.places import patch_file as patch_file
-from paceline.workspaces.places import place_of as place_of
-from paceline.workspaces.places import stored_place as stored_place
-from paceline.workspaces.preparation import Prepared as Prepared
-from paceline.workspaces.preparation import check_nothing_is_lost as check_nothing_is_lost
-from paceline.workspaces.preparation import finish_setup as finish_setup
-from paceline.workspaces.preparation import prepare as prepare
-from paceline.workspaces.preparation import remove as remove
-from paceline.workspaces.preparation import unused_place as unused_place
-from paceline.workspaces.repository import count_uncommitted as count_uncommitted
-from paceline.workspaces.repository import resolve_base as resolve_base
+from paceline.workspaces.changes import Change, commit_all, commit_and_remove, diff, write_patch
+from paceline.workspaces.locations import (
+    WorkspaceLocation,
+    branch_mistake,
+    location_of,
+    mapped_path,
+    patch_file,
+    stored_location,
+)
+from paceline.workspaces.preparation import (
+    Prepared,
+    check_nothing_is_lost,
+    finish_setup,
+    include_mistake,
+    prepare,
+    remove,
+    unused_location,
+)
+from paceline.workspaces.repository import count_uncommitted, delete_merged_branches, read_settings, resolve_base
+
+__all__ = [
+    "Change",
+    "Prepared",
+    "WorkspaceLocation",
+    "branch_mistake",
+    "check_nothing_is_lost",
+    "commit_all",
+    "commit_and_remove",
+    "count_uncommitted",
+    "delete_merged_branches",
+    "diff",
+    "finish_setup",
+    "include_mistake",
+    "location_of",
+    "mapped_path",
+    "patch_file",
+    "prepare",
+    "read_settings",
+    "remove",
+    "resolve_base",
+    "stored_location",
+    "unused_location",
+    "write_patch",
+]

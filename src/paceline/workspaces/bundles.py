@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 import msgspec
 
 from paceline.errors import WorkspaceError
-from paceline.workspaces.git import GitCall, run_git, stream_git
-from paceline.workspaces.records import folder_error
+from paceline.workspaces.folders import folder_error
+from paceline.workspaces.git import GitCall, GitFolder, run_git, stream_git
 from paceline.workspaces.repository import Repository, open_repository
 
 MOST_KNOWN: Final = 256
@@ -50,8 +50,9 @@ def write_bundle(
     Raise `WorkspaceError` if one of the named commits is not in the repository.
     """
     call = call or GitCall()
-    known = known_commits(top, have)[:MOST_KNOWN]
-    missing = set(refs.values()) - set(known_commits(top, refs.values()))
+    git = open_repository(top).git
+    known = known_commits(git, have)[:MOST_KNOWN]
+    missing = set(refs.values()) - set(known_commits(git, refs.values()))
     if missing:
         raise WorkspaceError(f"the commit {min(missing)} is no longer in the repository {top}")
     boundary = {f"{SHALLOW}{number}": commit for number, commit in enumerate(shallow_commits(top))}
@@ -65,7 +66,7 @@ def write_bundle(
     try:
         with open(file, "wb") as opened:
             opened.write((_HEADER[len(first)] + "".join(lines) + "\n").encode())
-            for piece in stream_git(top, *pack, call=call):
+            for piece in stream_git(git, *pack, call=call):
                 opened.write(piece)
     except OSError as error:
         raise folder_error(str(file), error) from error
@@ -83,11 +84,11 @@ def take_bundle(top: str, file: Path, branch: str, commit: str) -> None:
     with _named_errors(repository, branch), _opened(file) as opened:
         header = _read_header(opened)
         _check_arrival(header.refs.get(f"refs/heads/{branch}"), commit)
-        missing = sorted(set(header.prerequisites) - set(known_commits(top, header.prerequisites)))
+        missing = sorted(set(header.prerequisites) - set(known_commits(repository.git, header.prerequisites)))
         if missing:
             raise WorkspaceError(f"it began at {missing[0]}, which is not in the repository (any more)")
-        _unpack(top, opened.fileno(), header)
-        _check_complete(top, commit, header.prerequisites)
+        _unpack(repository.git, opened.fileno(), header)
+        _check_complete(repository.git, commit, header.prerequisites)
         _move_branch(repository, branch, commit)
 
 
@@ -99,18 +100,18 @@ def take_branch(top: str, remote: str, branch: str, commit: str) -> None:
     incoming = f"{_INCOMING}{hashlib.sha256(branch.encode()).hexdigest()[:16]}"
     try:
         with _named_errors(repository, branch):
-            fetch_refs(top, remote, f"+refs/heads/{branch}:{incoming}")
+            fetch_refs(top, remote, f"+refs/heads/{branch}:{incoming}", call=GitCall(uses_network=True))
             _check_arrival(repository.commit_of(incoming), commit)
             _move_branch(repository, branch, commit)
     finally:
-        run_git(top, "update-ref", "-d", incoming, call=GitCall(accepted=(0, 1, 128)))
+        run_git(repository.git, "update-ref", "-d", incoming, call=GitCall(accepted=(0, 1, 128)))
 
 
 def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall | None = None) -> None:
     """Fetch from another repository or a bundle. What arrives is complete, or no name is changed."""
     call = call or GitCall()
-    call = GitCall(config=(*_CHECKED, *call.config), pass_fds=call.pass_fds, env=call.env)
-    run_git(top, *_FETCH, "--", source, *refspecs, call=call)
+    call = msgspec.structs.replace(call, config=(*_CHECKED, *call.config))
+    run_git(open_repository(top).git, *_FETCH, "--", source, *refspecs, call=call)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -132,17 +133,17 @@ def _read_header(file: BinaryIO) -> _Header:
     return _Header(prerequisites, {name: commit for commit, _, name in named}, len(text) + len(end))
 
 
-def _unpack(top: str, fd: int, header: _Header) -> None:
+def _unpack(git: GitFolder, fd: int, header: _Header) -> None:
     """Take the objects of a bundle into the repository, checked. A few become files, so that packs do not pile up."""
     count = int.from_bytes(os.pread(fd, 4, header.offset + 8))
     os.lseek(fd, header.offset, os.SEEK_SET)
     how = ("unpack-objects", "-q") if count < _MANY_OBJECTS else ("index-pack", "--stdin", "--fix-thin")
-    run_git(top, *how, "--strict", call=GitCall(stdin_fd=fd))
+    run_git(git, *how, "--strict", call=GitCall(stdin_fd=fd))
 
 
-def _check_complete(top: str, commit: str, known: Iterable[str]) -> None:
+def _check_complete(git: GitFolder, commit: str, known: Iterable[str]) -> None:
     lines = "".join((f"{commit}\n", *(f"^{each}\n" for each in known)))
-    run_git(top, "rev-list", "--objects", "--quiet", "--stdin", call=GitCall(stdin=lines.encode()))
+    run_git(git, "rev-list", "--objects", "--quiet", "--stdin", call=GitCall(stdin=lines.encode()))
 
 
 def _check_arrival(found: str | None, commit: str) -> None:
@@ -173,34 +174,27 @@ def _move_branch(repository: Repository, branch: str, commit: str) -> None:
         tip = repository.branch_tip(branch)
         if tip == commit:
             return
-        if tip is not None and not is_ancestor(repository.top, tip, commit):
+        if tip is not None and not is_ancestor(repository.git, tip, commit):
             raise WorkspaceError(
                 f"it has other commits here ({tip[:12]}, and there {commit[:12]}); rename or delete it, and retry"
             )
-        folder = checked_out_in(repository.top, branch)
+        folder = repository.checked_out().get(branch)
         if folder is not None:
             raise WorkspaceError(f"it is checked out in {folder}; check out another branch there, and retry")
         # With the tip of before: if somebody moves the branch at this moment, git refuses.
-        run_git(repository.top, "update-ref", f"refs/heads/{branch}", commit, tip or "0" * len(commit), call=call)
+        run_git(repository.git, "update-ref", f"refs/heads/{branch}", commit, tip or "0" * len(commit), call=call)
 
 
-def checked_out_in(top: str, branch: str) -> str | None:
-    """Return the folder in which the branch is checked out, or None."""
-    out = run_git(top, "for-each-ref", "--format=%(refname)%00%(worktreepath)", f"refs/heads/{branch}").out
-    rows = (os.fsdecode(line).split("\0") for line in out.splitlines())
-    return next((folder for name, folder in rows if name == f"refs/heads/{branch}" and folder), None)
-
-
-def is_ancestor(top: str, commit: str, later: str) -> bool:
+def is_ancestor(git: GitFolder, commit: str, later: str) -> bool:
     """Return whether the later commit contains the other one."""
-    return run_git(top, "merge-base", "--is-ancestor", commit, later, call=GitCall(accepted=(0, 1))).code == 0
+    return run_git(git, "merge-base", "--is-ancestor", commit, later, call=GitCall(accepted=(0, 1))).code == 0
 
 
-def known_commits(top: str, commits: Iterable[str]) -> list[str]:
+def known_commits(git: GitFolder, commits: Iterable[str]) -> list[str]:
     """Return which of the commits are in the repository, each once."""
     asked = [commit for commit in dict.fromkeys(commits) if len(commit) in _HEADER and commit.isalnum()]
     lines = "".join(f"{commit}^{{commit}}\n" for commit in asked)
-    out = run_git(top, "cat-file", "--batch-check=%(objectname)", call=GitCall(stdin=lines.encode())).out
+    out = run_git(git, "cat-file", "--batch-check=%(objectname)", call=GitCall(stdin=lines.encode())).out
     found = set(out.decode(errors="replace").split())
     return [commit for commit in asked if commit in found]
 

@@ -1,14 +1,70 @@
-"""Folders on the disk: how much room they need, how they are copied, and how they are deleted."""
+"""What a workspace has on the disk besides git: its folder, its record, and its lock.
+
+Locks hold between threads and processes, and the kernel releases them when their holders end.
+"""
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from paceline.errors import NoRoomForSession, WorkspaceError
-from paceline.workspaces.records import folder_error
+from paceline.workspaces.locations import WorkspaceLocation
+
+LOCK_SECONDS: Final = 300.0
+"""How long to wait for a lock. Its holders keep it for seconds; one that keeps it for minutes hangs."""
+_FIRST_NAP: Final = 0.002
+_LONGEST_NAP: Final = 0.05
+"""Registering a worktree takes about 10 ms, so a waiter that naps this long loses little."""
+
+
+@contextlib.contextmanager
+def locked(file: str, *, seconds: float = LOCK_SECONDS) -> Iterator[int]:
+    """Hold the lock of that file while the block runs. Yield its descriptor, for processes that must hold it too.
+
+    The folder is created if it is missing. Raise `WorkspaceError` if the lock is not free in time.
+    """
+    give_up_at = time.monotonic() + seconds
+    nap = _FIRST_NAP
+    while (fd := _try_lock(file)) is None:
+        if time.monotonic() > give_up_at:
+            raise WorkspaceError(
+                f"another process has held {file} for more than {seconds:g} s;"
+                " find it with `fuser` on this file and end it, or wait for it"
+            )
+        time.sleep(nap)
+        nap = min(nap * 2, _LONGEST_NAP)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _try_lock(file: str) -> int | None:
+    try:
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise WorkspaceError(f"cannot write {file}: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(file)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):  # held by another, or removed by its last holder
+        pass
+    os.close(fd)
+    return None
+
+
+# -- folders ------------------------------------------------------------------------------------------
 
 RESERVE_BYTES: Final = 256 << 20
 """What a new workspace must leave free: room for the store, the spool, and what agents write meanwhile."""
@@ -50,10 +106,20 @@ def is_empty_or_missing(path: str) -> bool:
         return False
 
 
+def check_no_link(path: str) -> None:
+    """Raise `WorkspaceError` if the workspace, or the folder of its campaign, is a link: it may lead anywhere."""
+    for each in (os.path.dirname(path), path):
+        if os.path.islink(each):
+            raise WorkspaceError(
+                f"the workspace {path} cannot be used: {each} is a symbolic link now, to {os.readlink(each)}; what it"
+                " leads to is left alone: remove the link, and start the unit over with `paceline retry UNIT --fresh`",
+                is_campaigns=False,
+            )
+
+
 def delete_folder(path: str) -> None:
     """Delete the folder with everything in it, also in folders that were made read-only. Links are not followed."""
-    if os.path.islink(path):
-        raise WorkspaceError(f"{path} is a symbolic link, not a workspace; remove it", is_campaigns=False)
+    check_no_link(path)
     try:
         shutil.rmtree(path, onerror=_make_writable)
     except FileNotFoundError:
@@ -117,3 +183,87 @@ def copy_folder(source: str, target: str, left_out: str) -> None:
 
 def _megabytes(count: int) -> str:
     return f"{count / (1 << 20):,.0f} MB"
+
+
+# -- records ------------------------------------------------------------------------------------------
+#
+# The record of a worktree lies in the git folder of its repository, that of a copy beside it. So it outlives the
+# workspace. It is written before anything is made, and again when all is made. So what a crash left half-made is known.
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class WorkspaceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of one workspace. `was_lost`: it had been made before, and its folder disappeared."""
+
+    path: str
+    branch: str | None = None
+    phase: Literal["making", "made"] = "making"
+    was_lost: bool = False
+    is_set_up: bool = False
+    uncommitted: tuple[str, ...] = ()
+    """Included files that git does not ignore. Only until they are stored with the unit: an agent can write here."""
+
+
+class RecordFile:
+    """The file with the record of one workspace, and the lock of that workspace."""
+
+    def __init__(self, folder: str, location: WorkspaceLocation) -> None:
+        digest = hashlib.sha256(os.fsencode(location.path)).hexdigest()[:16]
+        self._location = location
+        self._file = os.path.join(folder, f"{os.path.basename(location.path)[:100]}-{digest}.json")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Hold the lock of the workspace. Yield its descriptor, for processes that must hold it too."""
+        with locked(f"{self._file}.lock") as fd:
+            yield fd
+
+    def read(self) -> WorkspaceRecord | None:
+        """Return the record, or None if there is none or it is damaged."""
+        try:
+            fd = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb") as file:
+                record = msgspec.json.decode(file.read(), type=WorkspaceRecord)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        except OSError as error:
+            raise WorkspaceError(f"cannot read {self._file}: {error.strerror}", is_campaigns=False) from error
+        return record if record.path == self._location.path else None
+
+    def write(self, record: WorkspaceRecord) -> None:
+        """Replace the record."""
+        try:
+            os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
+            write_whole(self._file, msgspec.json.encode(record))
+        except OSError as error:
+            raise folder_error(self._file, error) from error
+
+    def delete(self) -> None:
+        """Delete the record and its lock. Only the holder of the lock may do this."""
+        for file in (self._file, f"{self._file}.new", f"{self._file}.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file)
+
+
+def write_whole(file: str, data: bytes) -> None:
+    """Replace the file. A crash leaves the old one or the new one, whole.
+
+    An agent can put links where the file and its new version go: they are replaced, and not followed.
+    """
+    temporary = f"{file}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(temporary, file)
+
+
+def folder_error(path: str, error: OSError) -> WorkspaceError | NoRoomForSession:
+    """Return the error to raise where a file of a workspace cannot be written."""
+    if error.errno in _NO_ROOM:
+        return NoRoomForSession(f"no workspace can be made now: {error.strerror} ({path}); free some disk space")
+    return WorkspaceError(f"cannot write {error.filename or path}: {error.strerror}")

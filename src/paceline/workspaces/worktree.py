@@ -1,83 +1,105 @@
 """The git worktree of a unit: its registration in the repository, its files, and what a crash leaves of both.
 
 A worktree is two things that must agree: a folder with a file `.git`, and an entry in `worktrees/` of the repository's
-git folder. Callers hold the lock of the workspace. Registrations take the repository's lock as well; checkouts do not,
-because each writes only its own index and files.
+git folder. An agent can write to both. `Worktree.git` is the only way to git in a workspace: it names the folders
+itself, and raises if the entry is not that of the workspace.
+
+Callers hold the lock of the workspace. Registrations take the repository's lock as well; checkouts do not, because each
+writes only its own index and files.
 """
 
 import contextlib
 import os
 import shutil
+import stat
+import tempfile
 from typing import Final
 
 import msgspec
 
 from paceline.errors import WorkspaceError
-from paceline.workspaces.folders import delete_folder, is_empty_or_missing
-from paceline.workspaces.git import GitCall, run_git
-from paceline.workspaces.places import WorkspacePlace
-from paceline.workspaces.repository import Repository
+from paceline.workspaces.folders import check_no_link, delete_folder, files_below, is_empty_or_missing
+from paceline.workspaces.git import GitCall, GitFolder, run_git
+from paceline.workspaces.locations import WorkspaceLocation
+from paceline.workspaces.repository import Repository, line_of_file
 
 _LOCK_FILES: Final = ("index.lock", "HEAD.lock")
 """Left behind by a git that was killed. Nobody works in the folder while we hold the lock of the workspace."""
+_MADE: Final = "paceline-workspace"
+"""A file in the registration: it names the folder that it is for, once that is made."""
+_WITHOUT_DOWNLOADS: Final = {"GIT_LFS_SKIP_SMUDGE": "1"}
+"""Every workspace would load all large files. Their pointers are enough for most work."""
 
 
 class Worktree:
-    """The worktree of one place."""
+    """The worktree of one location."""
 
-    def __init__(self, repository: Repository, place: WorkspacePlace, lock_fd: int) -> None:
-        assert place.branch is not None
+    def __init__(self, repository: Repository, location: WorkspaceLocation, lock_fd: int | None = None) -> None:
+        assert location.branch is not None
         self._repository = repository
-        self._path = place.path
-        self._branch = place.branch
-        self._base = place.base
-        self._call = GitCall(pass_fds=(lock_fd,))
+        self._path = location.path
+        self._branch = location.branch
+        self._base = location.base
+        self._call = GitCall(pass_fds=() if lock_fd is None else (lock_fd,))
 
-    def is_linked(self) -> bool:
-        """Return whether folder and registration agree."""
-        entry = linked_entry(self._repository, self._path)
+    @property
+    def git(self) -> GitFolder:
+        """How to call git in the workspace. Raise `WorkspaceError` if it is not as it was made."""
+        return GitFolder(
+            git_dir=self.entry,
+            common=self._repository.common,
+            work_tree=self._path,
+            settings=self._repository.settings,
+            is_units=True,
+        )
+
+    @property
+    def entry(self) -> str:
+        """The registration. Raise `WorkspaceError` if it is gone, or is not that of this workspace."""
+        check_no_link(self._path)
+        self._check_branch()
+        link = os.path.join(self._path, ".git")
+        try:
+            kind = os.lstat(link).st_mode
+        except OSError as error:
+            raise self._replaced(f"its file `.git` is gone ({error.strerror})") from error
+        if not stat.S_ISREG(kind):
+            named = "a folder" if stat.S_ISDIR(kind) else "a link" if stat.S_ISLNK(kind) else "a special file"
+            raise self._replaced(f"its `.git` is {named} now, and no longer the file that git wrote")
+        entry = named_entry(self._repository, self._path)
         if entry is None:
-            return False
-        if not _same_path(_folder_link(entry), os.path.join(self._path, ".git")):
-            _write(os.path.join(entry, "gitdir"), os.path.join(self._path, ".git"))  # the folder was moved back
-        return True
+            raise self._replaced(f"its `.git` names no worktree of {self._repository.top}")
+        if not os.path.lexists(entry):
+            raise self._replaced(f"its registration {entry} is gone")
+        self._check_entry(entry)
+        return entry
 
     def create(self, *, has_branch: bool) -> None:
         """Register the worktree with its branch, which is created at the base if it is missing, and check it out."""
-        self._check_place()
+        self._check_location()
         with self._repository.locked() as call:
             self._drop_entries()
             self._drop_branch_lock()
-            self._register(self._path, call, has_branch=has_branch)
-        run_git(self._path, "reset", "--hard", "--quiet", "--no-recurse-submodules", call=self._call)
+            self._register(call, has_branch=has_branch)
+        git = msgspec.structs.replace(self.git, is_units=False)
+        call = msgspec.structs.replace(self._call, env=_WITHOUT_DOWNLOADS)
+        run_git(git, "reset", "--hard", "--quiet", "--no-recurse-submodules", call=call)
 
-    def relink(self) -> None:
-        """Register an existing folder again, whose registration is gone. Its files stay as they are."""
-        if os.path.isdir(os.path.join(self._path, ".git")):
-            raise WorkspaceError(
-                f"{self._path} is no longer a worktree: it has a repository of its own; move it away and retry",
-                is_campaigns=False,
-            )
-        temporary = f"{self._path}.relink"
-        with self._repository.locked() as call:
-            delete_folder(temporary)
-            self._drop_entries()
-            self._drop_entries(temporary)
-            has_branch = self._repository.branch_tip(self._branch) is not None
-            self._register(temporary, call, has_branch=has_branch)
-            entry = linked_entry(self._repository, temporary)
-            assert entry is not None
-            _write(os.path.join(entry, "gitdir"), os.path.join(self._path, ".git"))
-            _write(os.path.join(self._path, ".git"), f"gitdir: {entry}")
-            delete_folder(temporary)
-        run_git(self._path, "reset", "--quiet", "--no-recurse-submodules", call=self._call)
+    def note_made(self) -> None:
+        """Note that the folder is made. From now on it is not deleted as a half-made one."""
+        _write(os.path.join(self.entry, _MADE), self._path)
+
+    def is_made(self) -> bool:
+        """Return whether that was noted."""
+        entry = linked_entry(self._repository, self._path)
+        return entry is not None and line_of_file(os.path.join(entry, _MADE)) == self._path
 
     def clear_locks(self) -> None:
         """Delete lock files of a git that was killed in this worktree."""
-        entry = linked_entry(self._repository, self._path)
-        for name in _LOCK_FILES if entry else ():
+        entry = self.entry
+        for name in _LOCK_FILES:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(entry or "", name))
+                os.unlink(os.path.join(entry, name))
         self._drop_branch_lock()
 
     def delete(self) -> None:
@@ -86,31 +108,81 @@ class Worktree:
         with self._repository.locked():
             self._drop_entries()
 
-    def _check_place(self) -> None:
+    def _replaced(self, what: str) -> WorkspaceError:
+        return WorkspaceError(
+            f"the workspace {self._path} cannot be used: {what}; all its files are kept: look at them, and start the"
+            " unit over with `paceline retry UNIT --fresh`",
+            is_campaigns=False,
+        )
+
+    def _check_entry(self, entry: str) -> None:
+        """Raise unless the entry names this folder and this repository, and leads nowhere else."""
+        if not os.path.isdir(entry) or os.path.islink(entry):
+            raise self._replaced(f"its registration {entry} was replaced")
+        link = os.path.join(self._path, ".git")
+        found = _folder_link(entry)
+        if not _same_link(found, link):
+            if found is None or os.path.lexists(found):
+                raise self._replaced(f"its `.git` is that of another workspace ({os.path.dirname(found or '?')})")
+            _write(os.path.join(entry, "gitdir"), link)  # the folder was moved back
+        if line_of_file(os.path.join(entry, _MADE)) not in (None, self._path):
+            raise self._replaced(f"its registration {entry} is that of another workspace")
+        common = line_of_file(os.path.join(entry, "commondir"))
+        if common is None or os.path.realpath(os.path.join(entry, common)) != self._repository.common:
+            raise self._replaced(f"its registration {entry} names another repository")
+        modules = os.path.join(entry, "modules")  # git checks these itself
+        for each in files_below(entry, left_out=os.path.realpath(modules)):
+            if not each.is_file(follow_symlinks=False) and not each.is_dir(follow_symlinks=False):
+                raise self._replaced(f"there is a link or a special file in its registration: {each.path}")
+        if os.path.islink(modules):
+            raise self._replaced(f"there is a link in its registration: {modules}")
+
+    def _check_branch(self) -> None:
+        """Raise if the branch is only another name for a branch, or leads out of the repository."""
+        path = self._repository.common
+        for part in ("refs", "heads", *self._branch.split("/")):
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                raise self._replaced(f"its branch is a link now ({path})")
+        if os.path.isfile(path) and (line_of_file(path) or "").startswith("ref:"):
+            raise self._replaced(
+                f"its branch {self._branch} is only another name for {(line_of_file(path) or '')[4:].strip()}"
+            )
+
+    def _check_location(self) -> None:
+        check_no_link(self._path)
         if not is_empty_or_missing(self._path):
             raise WorkspaceError(
                 f"{self._path} exists already and is not a workspace of Paceline; move it away, or set `root`",
                 is_campaigns=False,
             )
 
-    def _register(self, path: str, call: GitCall, *, has_branch: bool) -> None:
+    def _register(self, call: GitCall, *, has_branch: bool) -> None:
         # Both locks last until git has ended: if we are killed now, whoever makes the workspace again waits for it.
         call = msgspec.structs.replace(call, pass_fds=(*call.pass_fds, *self._call.pass_fds))
-        how = (path, self._branch) if has_branch else ("--no-track", "-b", self._branch, path, self._base or "HEAD")
+        new = ("--no-track", "-b", self._branch, self._path, self._base or "HEAD")
+        how = (self._path, self._branch) if has_branch else new
+        worktrees = os.path.join(self._repository.common, "worktrees")
         try:
-            run_git(self._repository.top, "worktree", "add", "--quiet", "--no-checkout", *how, call=call)
+            os.makedirs(worktrees, exist_ok=True)
+            run_git(self._repository.tree, "worktree", "add", "--quiet", "--no-checkout", *how, call=call)
         except WorkspaceError as error:
             is_in_use = "already checked out" in str(error) or "already used by worktree" in str(error)
             raise WorkspaceError(str(error), is_campaigns=not is_in_use) from error
+        # git has named the folder by which it was called, which stands for the repository only during the call.
+        link = os.path.join(self._path, ".git")
+        name = os.path.basename((line_of_file(link) or "").removeprefix("gitdir: "))
+        _write(link, f"gitdir: {os.path.join(worktrees, name)}")
 
-    def _drop_entries(self, path: str | None = None) -> None:
+    def _drop_entries(self) -> None:
         """Delete all registrations of the folder, also locked and half-made ones."""
-        link = os.path.join(path or self._path, ".git")
+        link = os.path.join(self._path, ".git")
         folder = os.path.join(self._repository.common, "worktrees")
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(folder):
                 entry = os.path.join(folder, name)
-                if _same_path(_folder_link(entry), link):
+                is_own = line_of_file(os.path.join(entry, _MADE)) in (None, self._path)
+                if is_own and not os.path.islink(entry) and _same_link(_folder_link(entry), link):
                     shutil.rmtree(entry)
 
     def _drop_branch_lock(self) -> None:
@@ -118,36 +190,39 @@ class Worktree:
             os.unlink(os.path.join(self._repository.common, "refs", "heads", f"{self._branch}.lock"))
 
 
-def linked_entry(repository: Repository, path: str) -> str | None:
-    """Return the registration that the folder's `.git` names, if it exists and belongs to this repository."""
-    named = (_read(os.path.join(path, ".git")) or "").removeprefix("gitdir: ")
-    entry = os.path.join(path, named)  # newer versions of git can write a relative path
-    folder = os.path.realpath(os.path.join(repository.common, "worktrees"))
-    if not named or os.path.dirname(os.path.realpath(entry)) != folder:
+def named_entry(repository: Repository, path: str) -> str | None:
+    """Return the registration that the folder's `.git` names, if it can be one of this repository."""
+    named = (line_of_file(os.path.join(path, ".git")) or "").removeprefix("gitdir: ")
+    folder = os.path.join(repository.common, "worktrees")
+    entry = os.path.normpath(os.path.join(path, named))  # newer versions of git can write a relative path
+    if not named or os.path.realpath(os.path.dirname(entry)) != os.path.realpath(folder):
         return None
-    is_whole = all(os.path.isfile(os.path.join(entry, name)) for name in ("HEAD", "commondir"))
-    return entry if is_whole else None
+    return os.path.join(folder, os.path.basename(entry))
+
+
+def linked_entry(repository: Repository, path: str) -> str | None:
+    """Return the registration that the folder's `.git` names, if it exists."""
+    entry = named_entry(repository, path)
+    return entry if entry is not None and os.path.isfile(os.path.join(entry, "HEAD")) else None
 
 
 def _folder_link(entry: str) -> str | None:
     """Return the `.git` file that the registration names."""
-    named = _read(os.path.join(entry, "gitdir"))
+    named = line_of_file(os.path.join(entry, "gitdir"))
     return None if named is None else os.path.join(entry, named)
 
 
-def _same_path(one: str | None, other: str) -> bool:
-    return one is not None and os.path.realpath(one) == os.path.realpath(other)
-
-
-def _read(file: str) -> str | None:
-    try:
-        with open(file, encoding="utf-8", errors="surrogateescape") as opened:
-            return opened.read().rstrip("\n")
-    except OSError:
-        return None
+def _same_link(one: str | None, other: str) -> bool:
+    """Return whether both are the same file `.git`, which may be missing. A link there is not followed."""
+    if one is None or os.path.basename(one) != ".git":
+        return False
+    return os.path.realpath(os.path.dirname(one)) == os.path.realpath(os.path.dirname(other))
 
 
 def _write(file: str, line: str) -> None:
-    with open(f"{file}.new", "w", encoding="utf-8", errors="surrogateescape") as opened:
+    """Replace the file. A link there is replaced too, not followed."""
+    fd, temporary = tempfile.mkstemp(dir=os.path.dirname(file), prefix=".paceline-")
+    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as opened:
         opened.write(f"{line}\n")
-    os.replace(f"{file}.new", file)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, file)

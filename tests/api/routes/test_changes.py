@@ -10,7 +10,7 @@ from tests.workspaces.conftest import write
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
 from paceline.store import Page
-from paceline.workspaces import WorkspacePlace
+from paceline.workspaces import WorkspaceLocation
 
 WORKS: dict[str, Files] = {"a": {"kept.txt": "a\n"}, "b": {"kept.txt": "b \x1b[31m\n"}}
 
@@ -20,7 +20,7 @@ def _no_settings_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def existing(places: list[WorkspacePlace]) -> list[str]:
+def existing(places: list[WorkspaceLocation]) -> list[str]:
     return [place.path for place in places if os.path.lexists(place.path)]
 
 

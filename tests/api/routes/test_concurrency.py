@@ -1,6 +1,7 @@
 """`/concurrency`: the shapes and sentences that clients rely on, and that what is set is there at once and stays."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -122,6 +123,26 @@ async def test_the_status_of_a_scope_that_was_only_limited(daemon: Daemon) -> No
     }
 
 
+async def test_the_status_leaves_out_what_is_absent_and_what_would_count_a_slot_again(daemon: Daemon) -> None:
+    slot = await daemon.engine.limiter.acquire("umans/a")
+    await daemon.ask("PUT", "/concurrency/limits/umans", {"limit": 4})
+    await daemon.ask("DELETE", "/concurrency/limits/umans")
+    daemon.engine.limiter.report("umans", RateLimited(retry_after=30.0, cause="requests"))
+
+    rows = (await daemon.get("/concurrency/status"))["providers"]
+    slot.release()
+
+    assert [(row["providerId"], row["inFlight"], row.get("limit", "none")) for row in rows] == [
+        ("umans", 1, "none"),
+        ("umans/a", 1, "none"),
+    ]
+    names = re.findall(r'"(\w+)":', json.dumps(rows))
+    assert [name for name in names if "_" in name] == []
+    assert "null" not in json.dumps(rows)
+    times = [row[name] for row in rows for name in ("pausedSince", "pausedUntil") if name in row]
+    assert [time / 1000 for time in times] == pytest.approx([daemon.context.now, daemon.context.now + 30], abs=5)
+
+
 async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemon) -> None:
     await daemon.ask("PUT", "/concurrency/limits/umans", {"limit": 4})
     await daemon.ask("PUT", "/concurrency/cooldown/umans", {"cooldownMs": 60_000})
@@ -136,15 +157,15 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
     slot.release()
 
     assert reduced.pop("pausedUntil") == pytest.approx(daemon.context.now * 1000 + 30_000, abs=5000)
-    assert reduced.pop("paused_since") == pytest.approx(daemon.context.now, abs=5)
+    assert reduced.pop("pausedSince") == pytest.approx(daemon.context.now * 1000, abs=5000)
     learnt = reduced.pop("learnt")
-    assert learnt.pop("refused_at") == pytest.approx(daemon.context.now, abs=5)
-    assert learnt.pop("next_try_at") == pytest.approx(daemon.context.now + 1800, abs=5)
+    assert learnt.pop("refusedAt") == pytest.approx(daemon.context.now * 1000, abs=5000)
+    assert learnt.pop("nextTryAt") == pytest.approx(daemon.context.now * 1000 + 1_800_000, abs=5000)
     assert learnt == {
         "held": 3,
         "of": 4,
-        "refused_level": 4,
-        "next_level": 4,
+        "refusedLevel": 4,
+        "nextLevel": 4,
         "reason": "nothing was refused since",
     }
     assert reduced == {
@@ -153,11 +174,11 @@ async def test_the_status_of_a_scope_after_a_429_and_its_restoring(daemon: Daemo
         "inFlight": 2,
         "queued": 0,
         "paused": True,
-        "paused_reason": "rate_limited",
+        "pausedReason": "rate_limited",
         "cooldownMs": 60_000,
         "autoReduced": True,
         "autoReducedFrom": 4,
-        "notice": "auto-reduced from 4 to 3 after a 429: restore",
+        "notice": "auto-reduced to 3 from 4 after a 429: restore",
         "configured": 4,
         "platform": 2,
         "adaptive": 3,
@@ -212,7 +233,7 @@ async def test_a_change_is_in_the_store_when_it_is_answered(daemon: Daemon) -> N
 
 async def test_a_rate_is_set_shown_with_its_use_and_reset(daemon: Daemon) -> None:
     path = "/concurrency/rates/umans"
-    shown = {"kind": "requests", "source": "set", "used": 0, "limit": 60, "seconds": 60, "since": None, "until": None}
+    shown = {"kind": "requests", "source": "set", "used": 0, "limit": 60, "periodMs": 60_000}
 
     assert await daemon.ask("PUT", path, {"rpm": 60}) == {"providerId": "umans", "rpm": 60, "tpm": None}
     assert (await scope_of(daemon, "umans"))["rates"] == [shown | {"reason": "set for the scope"}]
@@ -233,7 +254,7 @@ async def test_a_rate_that_is_none_changes_nothing(daemon: Daemon, rpm: object) 
 async def test_restore_ends_a_pause_and_says_until_then_why(daemon: Daemon) -> None:
     daemon.engine.limiter.report("umans", RateLimited(retry_after=500.0, cause="tokens"))
     paused = await scope_of(daemon, "umans")
-    assert (paused["paused"], paused["paused_reason"]) == (True, "tokens")
+    assert (paused["paused"], paused["pausedReason"]) == (True, "tokens")
 
     await daemon.ask("POST", "/concurrency/restore/umans")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.api.event_source import EventSource
 from tests.daemon import Daemon, RunDaemon
 
-from paceline.engine.authorship import person
+from paceline.engine.command_log import person
 from paceline.events import Event
 from paceline.store import Store
 
@@ -27,7 +27,7 @@ class Listening:
 
     async def until_heard(self, name: str, unit: str | None = None) -> dict[str, Any]:
         """The first event of that name, and of that unit."""
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while True:
                 heard = [message.value for message in self.source.messages if message.event == "message"]
                 for value in heard:
@@ -39,7 +39,7 @@ class Listening:
         self.source.feed(await anext(self._pieces))
 
     async def until_over(self) -> None:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             async for piece in self._pieces:
                 self.source.feed(piece)
 
@@ -134,7 +134,7 @@ async def test_closing_ends_open_streams_before_the_server_stops(run_daemon: Run
 async def test_asking_for_the_head_alone_ends_with_it(daemon: Daemon) -> None:
     daemon.store.append_events([Event("scope.resumed", 1.0, "umans")] * 1000)
 
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(60.0):
         for path in ("/v1/events", "/v1/events?after=0", "/metrics", "/healthz"):
             answer = await daemon.client.head(path)  # one connection for all of them
             assert (answer.status_code, answer.content) == (200, b"")

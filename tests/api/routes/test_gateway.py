@@ -3,13 +3,15 @@
 import pytest
 from tests.daemon import Daemon
 
-from paceline.clock import SystemClock
+from paceline.agents.account import Account
 from paceline.core.values.tokens import Tokens
-from paceline.gateway.call_book import CallBook
+from paceline.gateway.request_accounting import RequestAccounting
 from paceline.gateway.request_log import CallRecord
-from paceline.gateway.spend_totals import SpendTotals, day_of
+from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import Price, price_list
+from paceline.store import ClientKey
+from paceline.store.client_keys import day_of
 
 PRICES = price_list({"m": Price(input=1.0, output=10.0)})
 MILLION = 1_000_000
@@ -17,26 +19,29 @@ TOKENS = {"input": MILLION, "output": 0, "cache_read": 0, "cache_write": 0}
 
 
 @pytest.fixture
-def books(daemon: Daemon) -> CallBook:
+def books(daemon: Daemon) -> RequestAccounting:
     """The books of a gateway beside the API."""
-    books = CallBook(SystemClock(), SpendTotals(PRICES), MetricsRegistry())
-    books.spend.use_store(daemon.store, daemon.engine.clock.now())
+    clock = daemon.engine.clock
+    books = RequestAccounting(clock, SpendLedger(PRICES, clock), MetricsRegistry())
+    books.spend.use_store(daemon.store)
     daemon.context.calls = books
     return books
 
 
-def called(books: CallBook, now: float, key: str | None = None, model: str = "m") -> CallRecord:
+def called(books: RequestAccounting, now: float, key: str | None = None, model: str = "m") -> CallRecord:
     """A call that has ended well."""
     record = books.log.new_record(now)
     record.account, record.key, record.model, record.scope = "work", key, model, f"openai/work/{model}"
     record.tokens, record.status, record.seconds, record.first_byte_seconds = Tokens(input=MILLION), 200, 0.5, 0.25
-    books.log.let_in(record, now)
-    books.spend.add(record, now)
+    books.log.admit(record, now)
+    client = None if key is None else ClientKey(name=key, created_at=1.0)
+    work = Account(name="work", provider="openai", kind="metered")
+    books.spend.settle(books.spend.reserve(record, client, work, Estimate()), record)
     books.log.ended(record)
     return record
 
 
-async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: CallBook) -> None:
+async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: RequestAccounting) -> None:
     record = called(books, daemon.engine.clock.now(), "team")
 
     expected = {
@@ -61,13 +66,13 @@ async def test_a_call_can_be_read_by_its_id(daemon: Daemon, books: CallBook) -> 
     assert await daemon.get("/v1/gateway/requests?limit=0") == {"running": [], "waiting": [], "recent": []}
 
 
-async def test_an_unknown_call_is_named(daemon: Daemon, books: CallBook) -> None:
+async def test_an_unknown_call_is_named(daemon: Daemon, books: RequestAccounting) -> None:
     answer = await daemon.get("/v1/gateway/requests/req-1-1", code=404)
 
     assert "no call 'req-1-1'" in answer["detail"]
 
 
-async def test_spend_is_shown_by_what_is_asked_for_stored_or_not(daemon: Daemon, books: CallBook) -> None:
+async def test_spend_is_shown_by_what_is_asked_for_stored_or_not(daemon: Daemon, books: RequestAccounting) -> None:
     now = daemon.engine.clock.now()
     called(books, now, "a")
     books.spend.save()
@@ -106,7 +111,7 @@ async def test_a_question_that_cannot_be_understood_is_refused(daemon: Daemon, q
     assert says in (await daemon.get(f"/v1/gateway/spend?{query}", code=400))["detail"]
 
 
-async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: CallBook) -> None:
+async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: RequestAccounting) -> None:
     called(books, daemon.engine.clock.now())
     books.refused()
 
@@ -123,7 +128,7 @@ async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: 
     }
 
 
-async def test_a_model_that_no_provider_knows_leaves_no_row(daemon: Daemon, books: CallBook) -> None:
+async def test_a_model_that_no_provider_knows_leaves_no_row(daemon: Daemon, books: RequestAccounting) -> None:
     for name in ("nosuch-9", "opus-4-6"):
         scope = books.model_names.counted_scope(f"anthropic/max-1/{name}")
         (await daemon.engine.limiter.acquire(scope)).release()

@@ -11,12 +11,12 @@ from tests.daemon import Daemon, RunDaemon
 from tests.workspaces.conftest import TestRepository, git, write
 from tests.workspaces.finished_units import new_repository
 
-from paceline.api.token_registry import host_token_of
-from paceline.engine.background_jobs import Job
+from paceline.api.tokens import host_token_of
 from paceline.errors import Refused, WorkspaceError
-from paceline.hosts.host_facts import HostLoad
+from paceline.hosts.jobs import Job
 from paceline.hosts.messages import Call, CallReport, JoinRequest, NumberedReport, OrdersRequest, Reports
-from paceline.worker.http_link import HttpLink, read_token
+from paceline.hosts.values import HostLoad
+from paceline.hosts.worker.link import HttpLink, read_token
 from paceline.workspaces import Change, Prepared, commit_all, prepare
 
 HOSTS = "[hosts.box1]\n[hosts.box2]\n"

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 from tests.daemon import Daemon, RunDaemon
 
-from paceline.api.token_registry import host_token_of
-from paceline.hosts.host_facts import HostFacts, HostLoad
+from paceline.api.tokens import host_token_of
 from paceline.hosts.messages import PROTOCOL, JoinRequest
+from paceline.hosts.values import HostFacts, HostLoad
 
 BOX1 = "[hosts.box1]\nmax_sessions = 3\nlabels = ['gpu']\n"
 FACTS = HostFacts(

@@ -55,4 +55,4 @@ async def test_a_unit_has_its_answer_and_the_output_of_its_checks_and_lists_do_n
     in_list = (await daemon.get("/v1/units?limit=1"))["units"][0]
 
     assert (unit["answer"], unit["checks"][0]["tail"]) == ("Done \ufffd[2J.", "no")
-    assert (in_list["answer"], in_list["checks"][0]["tail"], in_list["cost"]["billed"]) == (None, "", 0.5)
+    assert (in_list["answer"], in_list["checks"][0]["tail"], in_list["cost"]["billed"]) == (None, None, 0.5)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from tests.daemon import Daemon, RunDaemon
 
+from paceline.engine.capacity.leases import LONGEST_WAIT
 from paceline.store import StoredSlot
 
 SCOPE = "acme/max-1/large"
@@ -45,7 +46,7 @@ async def test_a_slot_is_taken_and_given_back(daemon: Daemon) -> None:
     taken = await take(daemon, ttl=30, session="s1", priority=1)
 
     assert taken == {"id": taken["id"], "scope": SCOPE, "token": 1, "expires_at": taken["expires_at"]}
-    assert before + 30 <= taken["expires_at"] <= time.time() + 30
+    assert before + 29 < taken["expires_at"] < time.time() + 31
     assert stored(daemon) == [taken["id"]]
     assert in_flight_and_queued(daemon) == (1, 0)
 
@@ -147,13 +148,14 @@ async def test_every_kind_of_signal_is_taken(daemon: Daemon) -> None:
 
 async def test_a_rate_limit_pauses_the_scope_of_the_slot(daemon: Daemon) -> None:
     taken = await take(daemon)
+    begun = time.time()
     await daemon.ask("POST", f"/v1/slots/{taken['id']}/signal", {"kind": "rate_limited", "retry_after": 50})
     await daemon.ask("DELETE", f"/v1/slots/{taken['id']}")
 
     assert (await take(daemon, code=409))["reason"] == "paused"
     (status,) = (await daemon.get(f"/v1/scopes?scope={SCOPE}"))["scopes"]
     assert (status["paused"], status["in_flight"]) == (True, 0)
-    assert 40 < status["paused_until"] - time.time() <= 50
+    assert begun + 49 < status["paused_until"] < time.time() + 51
 
 
 async def test_scopes_are_reported_as_they_are(daemon: Daemon) -> None:
@@ -227,7 +229,7 @@ async def raw_take(daemon: Daemon, **fields: object) -> asyncio.StreamWriter:
 async def test_37_a_client_that_dies_loses_its_slot_when_its_lease_and_its_grace_are_over(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.engine.external_slots.slot_table.LOST_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("paceline.engine.capacity.external_slots.LOST_GRACE_SECONDS", 0.5)
     dying = await raw_take(daemon, ttl=1)
     await daemon.until(lambda: stored(daemon))
     (lost,) = stored(daemon)
@@ -268,11 +270,11 @@ async def test_36_nothing_is_left_of_many_clients_that_come_and_go(daemon: Daemo
 async def test_a_server_that_stops_lets_nobody_wait(run_daemon: RunDaemon) -> None:
     async with run_daemon(SETTINGS) as daemon:
         await take(daemon)
-        waiting = await raw_take(daemon, wait=60)
+        waiting = await raw_take(daemon, wait=LONGEST_WAIT)
         await daemon.until(lambda: in_flight_and_queued(daemon) == (1, 1))
         begun = time.monotonic()
 
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < LONGEST_WAIT / 2
     waiting.close()
 
 
@@ -373,7 +375,7 @@ async def test_odd_requests_are_refused_as_everywhere(daemon: Daemon) -> None:
         ("POST", "/v1/slots", large, "application/json", 413, "too_large"),
         ("POST", "/v1/slots", b"scope=acme", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
         ("GET", "/v1/slots", b"", "", 405, "method_not_allowed"),
-        ("DELETE", "/v1/slots/", b"", "", 405, "method_not_allowed"),
+        ("DELETE", "/v1/slots/", b"", "", 400, "invalid"),
         ("DELETE", "/v1/slots/a/b", b"", "", 404, "not_found"),
         ("GET", "/v1/slots/a", b"", "", 405, "method_not_allowed"),
     ]

@@ -29,7 +29,7 @@ class Up:
             base_url=f"http://{address.host}:{address.port}",
             headers={"authorization": f"Bearer {address.params['token']}"},
             trust_env=False,
-            timeout=30.0,
+            timeout=60.0,
         )
 
     async def kill(self) -> None:
@@ -86,7 +86,7 @@ async def test_37_what_was_answered_survives_kill_9(tmp_path: Path, answers: int
     ledger = Ledger()
     async with daemon(tmp_path) as up:
         workers = [asyncio.create_task(ledger.work(up.client, f"w{number}")) for number in range(6)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60.0):
             while ledger.answers < answers:
                 await asyncio.wait(workers, timeout=0.001)
         await up.kill()

@@ -145,6 +145,20 @@ async def test_a_unit_that_is_not_there(daemon: Daemon, path: str) -> None:
     assert refused["error"] == "not_found"
 
 
+async def test_a_list_says_what_units_wait_for_as_why_does(daemon: Daemon) -> None:
+    await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
+    daemon.add("docs", WAITS, "a", "b", "c")
+    await daemon.until(lambda: daemon.counts("docs").running == 1)
+    daemon.park("docs", time.time() + 3600)
+
+    listed = (await daemon.get("/v1/units"))["waits_for"]
+    await daemon.ask("POST", "/v1/campaigns/docs/pause")
+    paused = (await daemon.get("/v1/units?state=waiting"))["waits_for"]
+
+    assert listed == {"docs/b": "the quota window is spent", "docs/c": "sessions at its limit (1/1)"}
+    assert paused == {"docs/c": "the campaign docs is paused"}
+
+
 async def test_why_it_waits_is_parked_paused_runs(daemon: Daemon) -> None:
     await daemon.ask("PUT", "/v1/pool", {"sessions": 1})
     daemon.add("docs", WAITS, "a", "b", "c")
@@ -239,7 +253,7 @@ async def test_each_attempt_of_a_unit_has_its_own_log(daemon: Daemon) -> None:
 
 async def test_units_are_searched_and_ordered(daemon: Daemon) -> None:
     daemon.add("docs", "true", "a1", "b1", "a2", state="paused")
-    daemon.store.hold_units(["docs/a2"], "no key for gpt", now=time.time())
+    daemon.store.move_units(["docs/a2"], "held", "no key for gpt", now=time.time())
 
     assert await ids(daemon, "search=A") == ["docs/a1", "docs/a2"]
     assert await ids(daemon, "search=gpt") == ["docs/a2"]

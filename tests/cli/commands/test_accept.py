@@ -4,7 +4,7 @@ import time
 
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 from paceline.testing.store_steps import ended
 
 

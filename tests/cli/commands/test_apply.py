@@ -8,8 +8,9 @@ from tests.cli.conftest import Workspace
 from tests.workspaces.conftest import TestRepository, write
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
-from paceline.cli.wiring import open_home
-from paceline.workspaces import WorkspacePlace
+from paceline.daemon.home import open_home
+from paceline.store import Campaign
+from paceline.workspaces import WorkspaceLocation
 
 WORKS: dict[str, Files] = {
     "a": {"kept.txt": "a\n"},
@@ -25,7 +26,7 @@ def repository(workspace: Workspace) -> TestRepository:
 
 
 @pytest.fixture
-def places(workspace: Workspace, repository: TestRepository) -> dict[str, WorkspacePlace]:
+def places(workspace: Workspace, repository: TestRepository) -> dict[str, WorkspaceLocation]:
     """The workspaces of four done units; those of `a` and `b` conflict, and `idle` changed nothing."""
     with open_home() as home:
         found = run_units(home.store, repository, workspace.home, WORKS)
@@ -37,11 +38,26 @@ def head(repository: TestRepository) -> str:
 
 
 @pytest.mark.usefixtures("places")
-def test_apply_merges_a_campaign_up_to_the_first_conflict_and_explains_what_to_do(
+def test_apply_merges_what_merges_and_explains_what_to_do_with_the_rest(
     workspace: Workspace, repository: TestRepository
 ) -> None:
     before = head(repository)
     shown = workspace.run("apply", "docs", code=1).stdout
+    assert shown.splitlines() == [
+        f"merged 2 units into main of {repository.top} ({before[:12]} -> {head(repository)[:12]})",
+        "left out docs/b: it conflicts in kept.txt",
+        f"to do: git -C {repository.top} merge paceline/docs/b   # resolve, and commit",
+    ]
+    repository.git("merge", "-q", "-X", "ours", "paceline/docs/b")
+    again = workspace.run_json("apply", "docs")
+    assert (again["ok"], again["repositories"][0]["merged"]) == (True, [])
+    assert again["repositories"][0]["contained"] == ["docs/a", "docs/b", "docs/c"]
+
+
+@pytest.mark.usefixtures("places")
+def test_apply_stops_at_the_first_conflict_if_you_ask_for_it(workspace: Workspace, repository: TestRepository) -> None:
+    before = head(repository)
+    shown = workspace.run("apply", "docs", "--stop-at-conflict", code=1).stdout
     assert shown.splitlines() == [
         f"merged 1 unit into main of {repository.top} ({before[:12]} -> {head(repository)[:12]})",
         "stopped at docs/b: it conflicts in kept.txt",
@@ -64,9 +80,9 @@ def test_a_dry_run_reports_all_conflicts_and_changes_nothing(workspace: Workspac
         "missing": [],
         "is_complete": True,
     }
-    assert answer["repositories"][0]["conflict"] == {"unit": "docs/b", "other": None, "paths": ["kept.txt"]}
+    assert answer["repositories"][0]["conflicts"] == [{"unit": "docs/b", "other": None, "paths": ["kept.txt"]}]
     shown = workspace.run("apply", "docs", "--dry-run", code=1).stdout
-    assert "would merge 1 unit into main" in shown
+    assert "would merge 2 units into main" in shown
     assert "conflict: docs/a and docs/b: kept.txt" in shown
     assert head(repository) == before
 
@@ -98,7 +114,9 @@ def test_undo_takes_the_last_application_back(workspace: Workspace, repository: 
 @pytest.mark.usefixtures("places")
 def test_what_cannot_be_merged_is_refused(workspace: Workspace) -> None:
     assert "docs/idle changed nothing" in workspace.run("apply", "docs/idle", code=2).stderr
-    assert "exclude each other" in workspace.run("apply", "docs", "--undo", "--dry-run", code=2).stderr
+    for option in ("--dry-run", "--stop-at-conflict"):
+        refused = workspace.run("apply", "docs", "--undo", option, code=2).stderr
+        assert f"--undo and {option} exclude each other" in refused
     plan = workspace.plan("true", "x", name="plain")
     workspace.run("run", plan)
     assert "no unit of plain is done with a commit" in workspace.run("apply", "plain", code=2).stderr
@@ -109,7 +127,7 @@ def test_what_cannot_be_merged_is_refused(workspace: Workspace) -> None:
 
 
 def test_diff_prints_a_patch_that_git_applies(
-    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspacePlace]
+    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspaceLocation]
 ) -> None:
     patch = workspace.run("diff", "docs/c").stdout
     write(workspace.folder / "c.patch", patch)
@@ -140,7 +158,7 @@ def test_a_unit_without_a_workspace_has_no_diff(workspace: Workspace) -> None:
 
 
 def test_gc_removes_workspaces_of_done_units_and_merged_branches_only(
-    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspacePlace]
+    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspaceLocation]
 ) -> None:
     workspace.run("apply", "docs/a")
     write(f"{places['c'].path}/later.txt", "not committed")
@@ -168,7 +186,7 @@ def test_gc_removes_workspaces_of_done_units_and_merged_branches_only(
 
 
 def test_delete_is_refused_while_work_is_uncommitted_and_keeps_unmerged_branches(
-    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspacePlace]
+    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspaceLocation]
 ) -> None:
     write(f"{places['c'].path}/later.txt", "not committed")
     refused = workspace.run("delete", "docs", "--yes", code=2).stderr
@@ -183,9 +201,20 @@ def test_delete_is_refused_while_work_is_uncommitted_and_keeps_unmerged_branches
     assert branches == ["main", "paceline/docs/a", "paceline/docs/b", "paceline/docs/c"]
 
 
-def test_gc_finds_workspaces_whose_campaign_is_gone(workspace: Workspace, places: dict[str, WorkspacePlace]) -> None:
+def test_gc_finds_workspaces_whose_campaign_is_gone_if_another_has_their_repository(
+    workspace: Workspace, repository: TestRepository, places: dict[str, WorkspaceLocation]
+) -> None:
     with open_home() as home:
         home.store.delete_campaign("docs")
+    unknown = workspace.run_json("gc")["workspaces"]
+    assert (unknown["removed"], sorted(kept["path"] for kept in unknown["kept"])) == (
+        0,
+        sorted(place.path for place in places.values()),
+    )
+    assert {"no campaign has its repository" in kept["reason"] for kept in unknown["kept"]} == {True}
+    later = Campaign(name="later", command=("true",), workspace=repository.settings())
+    with open_home() as home:
+        home.store.add_campaign(later, [], update=False, now=0.0)
     write(f"{places['c'].path}/later.txt", "not committed")
     write(workspace.home / "workspaces" / "theirs" / "folder" / "file", "not ours")
 

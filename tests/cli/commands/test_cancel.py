@@ -3,7 +3,7 @@
 import json
 import time
 
-from tests.cli.conftest import Workspace, finish, read_until
+from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, read_until
 
 WAITING = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done"
 
@@ -51,6 +51,6 @@ def test_cancel_without_an_engine_ends_what_still_runs(workspace: Workspace) -> 
 
     assert workspace.run_json("cancel", "docs")["running"] == ["docs/a"]
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while json.loads(status.read_text())["phase"] == "running":
         assert time.monotonic() < deadline

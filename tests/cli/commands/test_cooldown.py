@@ -5,8 +5,8 @@ import time
 import msgspec
 from tests.cli.conftest import Workspace, decode_lines
 
-from paceline.cli.wiring import open_home
-from paceline.engine.authorship import person
+from paceline.daemon.home import open_home
+from paceline.engine.command_log import person
 
 
 def test_a_cooldown_is_learnt_where_one_says_auto(workspace: Workspace) -> None:

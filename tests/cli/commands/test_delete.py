@@ -5,7 +5,7 @@ import time
 from tests.cli.conftest import Workspace
 from tests.cli.terminal import on_terminal
 
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 
 
 def test_a_deleted_campaign_is_gone_and_its_name_is_free(workspace: Workspace) -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from paceline.cli.inputs import KEPT_BYTES
+from paceline.cli.commands.detection import KEPT_BYTES
 from paceline.cli.main import app
 
 RECORDED = Path(__file__).parents[2] / "detect" / "samples" / "recorded"

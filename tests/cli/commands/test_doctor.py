@@ -7,22 +7,16 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
 from paceline.core.signals import BillingStop
-from paceline.engine.governor_state import save_governor
+from paceline.daemon.home import open_home
+from paceline.engine.capacity.governor_state import save_governor
 
 SUBSCRIPTION = (
     '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\nenv = { CLAUDE_CONFIG_DIR = "~/.max" }\n'
 )
 
 
-@pytest.fixture(autouse=True)
-def bare_path(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Only what the test puts there is installed."""
-    bin_folder = workspace.folder / "bin"
-    bin_folder.mkdir()
-    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
-    return bin_folder
+pytestmark = pytest.mark.usefixtures("bare_path")  # no agent of this machine is found
 
 
 def install(folder: Path, name: str, script: str) -> None:
@@ -31,14 +25,53 @@ def install(folder: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
+@pytest.fixture
+def logged_in(workspace: Workspace) -> None:
+    """Log in to the default logins of Claude Code and Codex."""
+    workspace.write(".claude/.credentials.json", "{}")
+    workspace.write(".codex/auth.json", "{}")
+
+
+def default_logins(workspace: Workspace, code: int) -> dict[str, tuple[str, str]]:
+    findings = workspace.run_json("doctor", code=code)["findings"]
+    return {each["what"]: (each["verdict"], each["detail"]) for each in findings if each["what"].endswith("/default")}
+
+
+def test_a_default_login_is_looked_for_where_its_cli_keeps_it(workspace: Workspace, bare_path: Path) -> None:
+    folder = workspace.folder
+    for name in ("claude", "codex", "opencode"):
+        install(bare_path, name, "echo 9.9.9")
+    missing = "account '{}/default' is not logged in: there is no {} in {}"
+    claude = missing.format("anthropic", ".credentials.json", folder / ".claude")
+    codex = missing.format("openai", "auth.json", folder / ".codex")
+    unknown = ("note", "subscription of opencode; its login was not checked")
+
+    nowhere = default_logins(workspace, 1)
+    workspace.write(".claude/.credentials.json", "{}")
+    in_one = default_logins(workspace, 0)
+
+    assert nowhere == {
+        "anthropic/default": ("wrong", claude),
+        "openai/default": ("wrong", codex),
+        "opencode/default": unknown,
+    }
+    found = f"subscription of anthropic, its login is in {folder}/.claude/.credentials.json (it was not tried)"
+    assert in_one == {
+        "anthropic/default": ("ok", found),
+        "openai/default": ("note", codex),
+        "opencode/default": unknown,
+    }
+
+
 def test_a_bare_machine_is_well(workspace: Workspace) -> None:
     said = workspace.run("doctor").stdout
 
-    assert "Nothing is wrong." in said
+    assert "Nothing that was checked is wrong." in said
     assert "no paceline.toml: the defaults are used" in said
     assert "GB free" in said
 
 
+@pytest.mark.usefixtures("logged_in")
 def test_an_agent_is_shown_with_its_version(workspace: Workspace, bare_path: Path) -> None:
     install(bare_path, "claude", r"printf '9.9.9 \033[31m(Claude Code)\n'")
 
@@ -58,13 +91,26 @@ def test_a_subscription_without_its_cli_and_login_is_wrong(workspace: Workspace)
     assert "2 to fix." in said
 
 
+@pytest.mark.parametrize("agent", ["claude", "opencode", "aider"])
+def test_an_account_whose_agent_is_not_installed_is_wrong(workspace: Workspace, agent: str) -> None:
+    provider = {"claude": "anthropic"}.get(agent, agent)
+    workspace.write("paceline.toml", f'[accounts.mine]\nprovider = "{provider}"\nkind = "subscription"\n')
+
+    found = {each["what"]: each for each in workspace.run_json("doctor", code=1)["findings"]}
+
+    assert (found[agent]["verdict"], found[agent]["detail"]) == (
+        "wrong",
+        f"{agent} is not on PATH, and an account needs it",
+    )
+
+
 def test_a_login_and_a_cli_make_it_well_and_the_key_is_reported(
     workspace: Workspace, bare_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace.write("paceline.toml", SUBSCRIPTION)
     install(bare_path, "claude", "echo 9.9.9")
     (workspace.folder / ".max").mkdir()
-    assert "does not look logged in" in workspace.run("doctor", code=1).stdout
+    assert "is not logged in: there is no" in workspace.run("doctor", code=1).stdout
     (workspace.folder / ".max" / ".credentials.json").touch()
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
 
@@ -129,6 +175,7 @@ def test_a_link_in_place_of_the_home_is_reported(workspace: Workspace, monkeypat
     assert "is a symbolic link to" in workspace.run("list", code=1).stderr
 
 
+@pytest.mark.usefixtures("logged_in")
 def test_a_cli_older_than_what_was_tested_is_reported_with_the_version_to_install(
     workspace: Workspace, bare_path: Path
 ) -> None:
@@ -140,6 +187,7 @@ def test_a_cli_older_than_what_was_tested_is_reported_with_the_version_to_instal
     assert "it is older than every tested version" in finding["detail"]
 
 
+@pytest.mark.usefixtures("logged_in")
 @pytest.mark.parametrize("script", ["echo Codex, your agent", "exit 1"])
 def test_a_cli_whose_version_cannot_be_read_is_reported_as_perhaps_too_old(
     script: str, workspace: Workspace, bare_path: Path
@@ -153,6 +201,7 @@ def test_a_cli_whose_version_cannot_be_read_is_reported_as_perhaps_too_old(
     assert finding["mend"] == f"compare `{bare_path}/codex --version` with 0.166.0, the newest version that is tested"
 
 
+@pytest.mark.usefixtures("logged_in")
 def test_a_claude_code_that_node_20_got_is_reported(workspace: Workspace, bare_path: Path) -> None:
     install(bare_path, "claude", "echo 2.1.197 '(Claude Code)'")
 

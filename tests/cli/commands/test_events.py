@@ -2,9 +2,9 @@
 
 import time
 
-from tests.cli.conftest import Workspace, decode_lines, read_until
+from tests.cli.conftest import Workspace, decode_lines, finish, read_until
 
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 from paceline.events import Event
 
 
@@ -53,3 +53,26 @@ def test_followed_events_come_as_they_happen(workspace: Workspace) -> None:
     workspace.run("run", plan)
 
     assert "done docs/a" in read_until(follower, "engine stopped")
+
+
+WAITING = "while [ ! -e go ]; do sleep 0.05; done"
+
+
+def test_what_a_unit_waited_for_last_night_is_known_the_day_after(workspace: Workspace) -> None:
+    engine = workspace.start("run", workspace.plan(WAITING, "a", "b", head="max_sessions = 1"))
+    read_until(engine, "waits docs: campaign:docs at its limit (1/1)")
+    (workspace.folder / "go").touch()
+    finish(engine)
+
+    of_all = workspace.run("events").stdout
+    waited = decode_lines(workspace.run("events", "--unit", "b", "--json").stdout)
+    at_once = decode_lines(workspace.run("events", "--unit", "a", "--json").stdout)
+    last = decode_lines(workspace.run("events", "--unit", "b", "--limit", "1", "--json").stdout)
+    why = {unit: workspace.run_json("why", unit).get("waited", []) for unit in "ab"}
+
+    assert of_all.count("waits docs: campaign:docs at its limit (1/1)") == 1
+    assert [each["name"] for each in waited] == ["slot.deferred", "unit.started", "unit.done"]
+    assert [each["name"] for each in at_once] == ["unit.started", "unit.done"]
+    assert last == waited[-1:]
+    assert why == {"a": [], "b": waited[:1]}
+    assert "before" in workspace.run("why", "b").stdout

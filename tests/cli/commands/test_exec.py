@@ -5,7 +5,7 @@ import signal
 import sys
 
 import pytest
-from tests.cli.conftest import Workspace, finish, lines_of, read_until
+from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, lines_of, read_until
 from tests.cli.terminal import COLUMNS, ROWS, on_terminal
 from tests.executors.conftest import is_gone, until
 
@@ -92,7 +92,7 @@ def test_one_that_was_ended_takes_its_whole_process_tree_with_it(workspace: Work
     pids = [int(pid) for pid in read_until(first, "pids").split()[1:]]
 
     first.send_signal(number)
-    first.wait(20)
+    first.wait(PATIENCE_SECONDS)
 
     until(lambda: all(is_gone(pid) for pid in pids))
 

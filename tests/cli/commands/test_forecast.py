@@ -1,15 +1,16 @@
 """`forecast`: the same engine in virtual time, on what this home has seen."""
 
+import subprocess
 import time
 from datetime import UTC, datetime
 
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
 from paceline.core import Governor, Ticket
 from paceline.core.signals import QuotaClosed
-from paceline.engine.governor_state import save_governor
+from paceline.daemon.home import open_home
+from paceline.engine.capacity.governor_state import save_governor
 from paceline.events import Event
 
 HOUR = 3600.0
@@ -281,3 +282,68 @@ def test_one_period_in_which_you_were_at_work_too_does_not_rule(claude: Workspac
     shown = claude.run_json("forecast", plan)
 
     assert shown["basis"]["windows"] == {"max-1": [window("5h", 1.5 * HOUR, 5 * HOUR)]}
+
+
+WORKSPACE = '[campaign.workspace]\nkind = "worktree"\nsetup = ["sleep", "0.2"]\n'
+
+
+def test_a_replay_of_worktrees_setups_and_checks_takes_about_as_long_as_the_run_took(workspace: Workspace) -> None:
+    subprocess.run(["git", "init", "-q", workspace.folder], check=True)
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    subprocess.run(["git", "-C", workspace.folder, *who, "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
+    head = f'check = ["sleep", "0.5"]\n{WORKSPACE}'
+    workspace.run("run", workspace.plan("sleep 0.3; echo done > done", "a", head=head))
+
+    shown = workspace.run_json("forecast", "--replay", "docs")
+
+    basis = shown["basis"]
+    assert (basis["unit_seconds"] > 0.3, basis["beside_seconds"] > 0.7) == (True, True)
+    assert basis["unit_seconds"] + basis["beside_seconds"] == pytest.approx(shown["took"], abs=0.1)
+    assert shown["finished_at"] - shown["now"] == pytest.approx(shown["took"], abs=0.1)
+
+
+def test_a_check_takes_its_own_time_in_a_place_of_its_own(workspace: Workspace) -> None:
+    """One session at once, and one check beside it: only the last check is waited for."""
+    workspace.write("paceline.toml", "[pool]\nsessions = 1\n[limits]\nchecks = 1\n")
+    plan = workspace.plan("true", "a", "b", "c", head='check = ["true"]\ncheck_timeout = "30s"\n')
+    assumed = workspace.run_json("forecast", plan)
+    begun = time.time() - HOUR
+    started, done = ran("old/a", begun, 300, scope="agent:command")
+    remember(started, Event("unit.checked", begun + 300, None, "old/a", {"seconds": 200.0, "round": 1}), done)
+
+    known = workspace.run_json("forecast", plan)
+
+    assert (assumed["basis"]["beside_seconds"], round(assumed["finished_at"] - assumed["now"])) == (30, 3 * 600 + 30)
+    assert (known["basis"]["unit_seconds"], known["basis"]["beside_seconds"]) == (100, 200)
+    assert round(known["finished_at"] - known["now"]) == 100 + 3 * 200  # here the checks are what takes long
+    assert (
+        "about 100 s each (from 1 of agent:command), and 3 min for setup and checks\n"
+        in workspace.run("forecast", plan).output
+    )
+
+
+def test_what_is_assumed_of_checks_is_not_told_as_a_fact(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", head='check = ["true"]\n')
+
+    shown = workspace.run("forecast", plan).output
+
+    assert (
+        "(assumed: nothing has run yet), and 60 s for setup and checks (assumed: none has been measured yet)" in shown
+    )
+    assert workspace.run_json("forecast", plan)["basis"]["is_beside_known"] is False
+
+
+def test_the_time_of_a_check_is_that_of_other_campaigns_with_the_same_check(claude: Workspace) -> None:
+    """The plan's model has run before, without a check."""
+    check = 'check = ["true"]\n'
+    claude.run_json("add", claude.plan("true", "a", head=check))
+    claude_plan(claude, 1)
+    text = claude.folder.joinpath("docs.toml").read_text().replace(MAX_1, MAX_1 + check).replace("docs", "other")
+    begun = time.time() - HOUR
+    started, done = ran("docs/a", begun, 300, scope="agent:command")
+    checked = Event("unit.checked", begun + 300, None, "docs/a", {"seconds": 200.0, "round": 1})
+    remember(*ran("old/a", begun, 100), started, checked, done)
+
+    basis = claude.run_json("forecast", claude.write("other.toml", text))["basis"]
+
+    assert (basis["unit_seconds"], basis["beside_seconds"], basis["is_beside_known"]) == (100, 200, True)

@@ -8,8 +8,8 @@ import pytest
 from tests.cli.conftest import Workspace
 
 from paceline.cli.commands.gateway import export_line
-from paceline.cli.wiring import open_home
 from paceline.core.values.tokens import Tokens
+from paceline.daemon.home import open_home
 from paceline.store import SpendRow
 
 TOKENS = Tokens(input=12_400, output=812, cache_read=3_050_000)
@@ -180,6 +180,6 @@ def test_the_spend_of_a_key_that_never_was_is_an_error_that_names_the_keys(works
     assert "total" in workspace.run("gateway", "spend", "--key", "docs").stdout
 
 
-@pytest.mark.parametrize("group", ["keys", "gateway", "store"])
+@pytest.mark.parametrize("group", ["keys", "gateway"])
 def test_a_group_without_a_command_prints_its_help(group: str, workspace: Workspace) -> None:
     assert f"Usage: paceline {group} [OPTIONS] COMMAND" in workspace.run(group, code=2).stdout

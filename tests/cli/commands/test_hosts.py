@@ -8,8 +8,8 @@ import pytest
 from tests.cli.conftest import Workspace
 
 from paceline.agents.account import login_on
-from paceline.cli.wiring import open_home
-from paceline.hosts.known_hosts import known_hosts
+from paceline.daemon.home import open_home
+from paceline.hosts.values import known_hosts
 from paceline.settings import HostSettings
 
 

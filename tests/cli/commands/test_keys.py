@@ -64,8 +64,9 @@ def test_keys_and_status_show_what_is_spent_of_a_budget_and_that_it_is_reached(w
     workspace.run("keys", "create", "rich", "--budget", "$500")
     today = time.strftime("%Y-%m-%d", time.gmtime())
     with contextlib.closing(SqliteStore(workspace.home / "paceline.db")) as store:
-        rows = [SpendRow(day=today, key=key, account="w", model="m", billed=5.25) for key in ("team", "rich")]
-        store.add_spend(rows)
+        for key in (each.key for each in store.client_keys()):
+            row = SpendRow(day=today, key=key.name, key_created_at=key.created_at, account="w", model="m", billed=5.25)
+            store.add_spend([row])
 
     listed = " ".join(workspace.run("keys", "list").stdout.split())
     entries = {each["name"]: each for each in workspace.run_json("keys", "list")["keys"]}

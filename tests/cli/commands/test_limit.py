@@ -44,6 +44,18 @@ def test_a_scope_that_is_spelled_almost_like_a_known_one_is_set_with_a_warning(w
     assert f"Warning: {warning}" in shown
 
 
+def test_a_limit_of_an_account_that_is_not_configured_is_set_with_a_warning(workspace: Workspace) -> None:
+    workspace.write("paceline.toml", ACCOUNT)
+
+    unknown = workspace.run_json("limit", "anthropic/elsewhere-9/opus-4-6", 3)
+    fine = [workspace.run_json("limit", scope, 3) for scope in ("openai/default", "anthropic/*/opus-*", "anthropic")]
+
+    assert unknown["warning"] == (
+        "no configured account is anthropic/elsewhere-9: only programs that name this scope themselves use it"
+    )
+    assert ["warning" in each for each in fine] == [False, False, False]
+
+
 def test_a_default_login_that_is_configured_has_one_limit_whatever_it_is_called(workspace: Workspace) -> None:
     workspace.write("paceline.toml", ACCOUNT)
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
 from paceline.core.signals import BillingStop
-from paceline.engine.governor_state import save_governor
+from paceline.daemon.home import open_home
+from paceline.engine.capacity.governor_state import save_governor
 
 
 def test_limits_say_where_each_comes_from(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +37,18 @@ def test_in_a_pipe_a_long_state_is_one_whole_line_and_a_key_is_named_as_the_sour
     assert "the card was declined, and that is all (`paceline restore anthropic/max-1` once it is fixed)" in held
     (key,) = [line for line in lines if line.startswith("key:docs ")]
     assert key.split()[1:4] == ["2", "2", "key"]
+
+
+def test_a_limit_in_the_settings_of_an_account_that_is_not_configured_says_so(workspace: Workspace) -> None:
+    account = '[accounts.max-1]\nprovider = "anthropic"\nkind = "subscription"\n'
+    limits = '[limits]\n"anthropic/max-9" = 3\n"anthropic/max-1" = 2\n"anthropic/*/opus-*" = 4\n"openai/default" = 1\n'
+    workspace.write("paceline.toml", account + limits)
+
+    rows = {row["scope"]: row["state"] for row in workspace.run_json("limits")["limits"]}
+    noted = [each for each in workspace.run_json("doctor", code=1)["findings"] if each["what"] == "limits"]
+
+    warning = "no configured account is anthropic/max-9: only programs that name this scope themselves use it"
+    assert [scope for scope, state in rows.items() if state] == ["anthropic/max-9"]
+    assert rows["anthropic/max-9"] == warning
+    fix = "correct 'anthropic/max-9' in [limits], or configure the account"
+    assert noted == [{"what": "limits", "verdict": "note", "detail": warning, "mend": fix}]

@@ -1,5 +1,7 @@
 """`preview`: what would start now. It starts and stores nothing."""
 
+from pathlib import Path
+
 from tests.cli.conftest import Workspace, park
 from tests.workspaces.finished_units import new_repository
 
@@ -68,3 +70,40 @@ def test_changes_that_workspaces_do_not_contain_are_counted_for_a_command_too(wo
 
     assert "docs: 1 unit; nothing is started or stored by this" in shown
     assert f"{repository.top} has uncommitted changes in 1 file, which the workspaces do not contain" in shown
+
+
+LOGINS = """
+[limits]
+"anthropic/*" = 1
+[accounts.one]
+provider = "anthropic"
+kind = "subscription"
+env = { CLAUDE_CONFIG_DIR = "%s/one" }
+[accounts.two]
+provider = "anthropic"
+kind = "subscription"
+env = { CLAUDE_CONFIG_DIR = "%s/two" }
+"""
+
+
+def test_a_preview_counts_units_once_and_looks_for_every_login(workspace: Workspace, bare_path: Path) -> None:
+    (bare_path / "claude").symlink_to("/bin/true")
+    workspace.write("one/.credentials.json", "{}")
+    (workspace.folder / "two").mkdir()
+    workspace.write("paceline.toml", LOGINS % (workspace.folder, workspace.folder))
+    units = "".join(f'[[unit]]\nid = "{name}"\nprompt = "x"\n' for name in "abcde")
+    head = '[campaign]\nname = "night"\nagent = "claude"\npermissions = "edit"\n'
+
+    named = workspace.run("preview", workspace.write("plan.toml", f'{head}accounts = ["one", "two"]\n{units}')).stdout
+    default = workspace.run("preview", workspace.write("plan.toml", head + units)).stdout
+
+    assert named.count("4 would wait") == 1
+    assert "    and on two: no login" in named
+    assert "  none would start now: no login\n  5 would wait on anthropic/default: no login\n" in default
+    missing = "is not logged in: there is no .credentials.json in"
+    assert [line.strip() for line in named.splitlines() if missing in line] == [
+        f"warning: account 'two' {missing} {workspace.folder}/two; log in once: mkdir -p {workspace.folder}/two && "
+        f"CLAUDE_CONFIG_DIR={workspace.folder}/two claude"
+    ]
+    assert f"account 'anthropic/default' {missing} {workspace.folder}/.claude; log in once: claude" in default
+    assert "agents that were started outside Paceline are not counted" in named

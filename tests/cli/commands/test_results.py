@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 from paceline.store import CheckRound, Cost, Tokens, UnitResult
 from paceline.testing.store_steps import ended
 

@@ -4,8 +4,8 @@ import time
 
 from tests.cli.conftest import Workspace
 
-from paceline.cli.wiring import open_home
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.daemon.home import open_home
 from paceline.store import OutcomeRecord
 
 

@@ -233,12 +233,22 @@ def test_a_campaign_that_failed_whole_is_run_again_by_the_commands_that_are_name
     assert "docs: 3 done" in workspace.run("run", plan).stdout
 
 
-def test_a_campaign_whose_check_never_ends_says_how_to_go_on(workspace: Workspace) -> None:
-    plan = workspace.plan("true", "a", "b", head='check = ["sleep", "600"]\ncheck_timeout = "1s"\n')
+def test_a_check_that_never_ends_is_a_failed_check_of_its_unit(workspace: Workspace) -> None:
+    check = ["sh", "-c", "echo testing; test $PACELINE_UNIT = docs/a || exec sleep 600"]
+    plan = workspace.plan("true", "a", "b", head=f'check = {check}\ncheck_timeout = "1s"\ncheck_rounds = 0\n')
 
     result = workspace.run("run", plan, code=1)
 
-    assert "docs paused itself: the check cannot do its work: it did not end within its time limit" in result.stdout
+    assert "the check failed once with exit code 124: it did not end within 1 s" in result.stdout
+    assert "docs: 1 done, 1 unverified" in result.stdout
+
+
+def test_a_campaign_whose_check_cannot_start_says_how_to_go_on(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", "b", "c", head='check = ["./no-check"]\n')
+
+    result = workspace.run("run", plan, code=1)
+
+    assert "docs paused itself: the check cannot do its work: " in result.stdout
     assert "Fix the cause, then paceline resume docs, then run again." in result.stdout
 
 
@@ -351,3 +361,12 @@ def test_a_unit_that_backs_off_is_not_shown_as_parked(workspace: Workspace) -> N
         shown = terminal.wait_for(lambda text: "asked to be tried later (exit code 75)" in text)
 
     assert "parked\n" not in shown
+
+
+def test_a_refusal_leaves_a_line_in_the_log(workspace: Workspace) -> None:
+    script = "[ -e once ] || { touch once; echo '429 Too Many Requests, retry-after: 1'; exit 1; }"
+
+    workspace.run("run", workspace.plan(script, "a"))
+
+    log = (workspace.home / "paceline.log").read_text()
+    assert "INFO campaign:docs: paused for 1 s" in log

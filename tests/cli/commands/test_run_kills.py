@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.cli.conftest import Workspace, lines_of
 from tests.warm_process import WarmProcess
 
-from paceline.cli.wiring import open_home
+from paceline.daemon.home import open_home
 
 SEED = 13
 KILLS = 4

@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 from tests.cli.conftest import Workspace
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
-from paceline.cli.report_document import markdown, report_document
-from paceline.cli.wiring import open_home
-from paceline.views.campaign_conflicts import read_conflicts
+from paceline.cli.commands.results import markdown, report_document
+from paceline.daemon.home import open_home
 from paceline.views.campaign_report import read_report
+from paceline.views.unit_changes import read_conflicts
 
 WORKS: dict[str, Files] = {"a_one": {"kept.txt": "a\n"}, "b_two": {"kept.txt": "b\n"}, "c": {"c.txt": "c\n"}}
 
@@ -77,3 +77,29 @@ def test_the_report_on_work_outside_git_has_no_conflicts(workspace: Workspace) -
 
     assert "Conflicts" not in workspace.run("summary", "docs").stdout
     assert workspace.run_json("summary", "docs")["conflicts"] is None
+
+
+def test_a_finished_campaign_is_not_active_and_a_retry_forgets_no_attempt(workspace: Workspace) -> None:
+    workspace.run("run", workspace.plan("[ {id} = good ]", "good", "bad", head="max_attempts = 1"), code=1)
+    finished = workspace.run("summary", "docs").stdout
+    assert "reason" not in workspace.run("show", "docs/good").stdout
+    workspace.run("retry", "docs")
+    again = workspace.run("summary", "docs").stdout
+
+    assert "- **State**: finished\n" in finished
+    assert ["- **Ended**" in text for text in (finished, again)] == [True, False]
+    assert "- **State**: active\n" in again
+    assert [text.count("- **Attempts**: 2\n") for text in (finished, again)] == [1, 1]
+
+
+def test_what_is_gone_or_says_nothing_is_not_shown_as_if_it_were_there(workspace: Workspace) -> None:
+    repository = new_repository(workspace.folder / "project")
+    with open_home() as home:
+        run_units(home.store, repository, workspace.home, {"a": {"a.txt": "a\n"}, "b": {}})
+    before = workspace.run("show", "docs/a").stdout
+    nothing = workspace.run("diff", "docs/b")
+    shutil.rmtree(workspace.home / "workspaces", ignore_errors=True)
+    after = workspace.run("show", "docs/a").stdout
+
+    assert ("(removed)" in before, "(removed)" in after) == (False, True)
+    assert (nothing.stdout, nothing.stderr) == ("", "docs/b changed nothing\n")

@@ -2,7 +2,7 @@
 
 from tests.cli.conftest import Workspace
 
-from paceline.engine.authorship import person
+from paceline.engine.command_log import person
 
 
 def test_a_token_is_rotated_and_the_list_shows_names_and_never_values(workspace: Workspace) -> None:

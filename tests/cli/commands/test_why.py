@@ -5,6 +5,9 @@ import time
 import pytest
 from tests.cli.conftest import Workspace, finish, park, read_until
 
+from paceline.daemon.home import open_home
+from paceline.store import SpendRow
+
 WAITING = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done"
 
 
@@ -61,12 +64,21 @@ def test_why_of_a_waiting_unit_is_what_the_engine_last_said(workspace: Workspace
     assert (running["state"], running["detail"]) == ("running", "its session runs on this machine")
 
 
+def test_why_of_a_unit_that_a_campaign_does_not_have_names_those_it_has(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
+
+    said = workspace.run("why", "docs/something-else", code=2).stderr
+
+    assert "there is no unit, account, pool or key 'docs/something-else'; docs has docs/a, docs/b" in said
+
+
 ACCOUNTS = """
+[limits]
+"anthropic/key-a" = 3
 [accounts.key-a]
 provider = "anthropic"
 kind = "metered"
 key_env = "KEY_A"
-max_parallel_requests = 3
 [accounts.key-b]
 provider = "anthropic"
 kind = "metered"
@@ -98,3 +110,14 @@ def test_why_of_an_account_a_pool_or_a_key_says_what_holds_it(workspace: Workspa
         "docs. `paceline units CAMPAIGN` lists units; the id of a call begins with req-\n"
     )
     assert "or key 'taem'; did you mean \"team\"?" in workspace.run("why", "taem", code=2).stderr
+
+
+def test_why_of_a_key_says_that_its_budget_is_reached(workspace: Workspace) -> None:
+    workspace.run("keys", "create", "docs", "--budget", "$1")
+    with open_home() as home:
+        (key,) = (each.key for each in home.store.client_keys())
+        row = SpendRow(day="2026-01-01", key="docs", key_created_at=key.created_at, account="a", model="m", billed=2.0)
+        home.store.add_spend([row])
+
+    assert workspace.run("why", "docs").stdout.startswith("key:docs its budget: $2.00 of $1, reached\n")
+    assert workspace.run_json("why", "docs")["budgets"]["key:docs"]["is_reached"]

@@ -7,11 +7,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from tests.cli.shell import Shell
+from tests.cli.shell import PATIENCE_SECONDS, Shell
 from tests.cli.shell import shell as shell
 
-from paceline.cli.worker_process import WORKER_LOCK
-from paceline.leadership import ENGINE, LeaderLock
+from paceline.hosts.worker.process import WORKER_LOCK
+from paceline.leadership.election import ENGINE, LeaderLock
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -80,7 +80,7 @@ def test_a_worker_without_a_leader_waits_and_ends_well_when_it_is_stopped(shell:
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]
     process.terminate()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert "the worker of box1 begins" in lines[0]
     assert f"no leader answers ({NOBODY}: " in lines[1]

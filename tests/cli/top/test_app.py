@@ -16,13 +16,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from paceline.cli.top.app import TopApp
+from paceline.cli.top.screens import UnitScreen
 from paceline.cli.top.table import LiveTable
-from paceline.cli.top.unit_screen import UnitScreen
-from paceline.cli.wiring import Home, open_home
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tokens import Tokens
-from paceline.engine.governor_state import load_governor, save_governor
+from paceline.daemon.home import Home, open_home
+from paceline.engine.capacity.governor_state import load_governor, save_governor
 from paceline.events import Event
 from paceline.settings import governor_settings
 from paceline.store import Campaign, SpendRow, UnitSpec
@@ -145,11 +145,12 @@ async def test_the_strip_has_the_numbers_of_the_store(workspace: Workspace) -> N
 
 
 KEYS = """
+[limits]
+"anthropic/key-a" = 3
 [accounts.key-a]
 provider = "anthropic"
 kind = "metered"
 key_env = "KEY_A"
-max_parallel_requests = 3
 [accounts.key-b]
 provider = "anthropic"
 kind = "metered"
@@ -174,8 +175,10 @@ async def test_a_home_with_only_a_gateway_shows_accounts_keys_and_their_cost(
     workspace.run("keys", "revoke", "old")
     today = time.strftime("%Y-%m-%d", time.gmtime())
     with open_home() as home:
+        created = {each.key.name: each.key.created_at for each in home.store.client_keys()}
         for key, cost in (("search", 2.25), ("trial", 60.0), ("old", 1.0), ("", 0.5)):
-            row = SpendRow(day=today, key=key, account="key-a", model="m", requests=3, billed=cost)
+            at = created.get(key, 0.0)
+            row = SpendRow(day=today, key=key, key_created_at=at, account="key-a", model="m", requests=3, billed=cost)
             home.store.add_spend([msgspec.structs.replace(row, tokens=Tokens(input=20_000))])
 
     async with watching(size) as view:
@@ -227,7 +230,7 @@ async def test_capacity_tells_limits_pauses_windows_and_notices(workspace: Works
 
     assert account.startswith("anthropic/max-1 0/7 8 now 7 2 350 ms")
     assert re.search(r"paused (10:00|9:5\d);", account)
-    assert "auto-reduced from 8 to 7 after a 429: restore (r)" in account
+    assert "auto-reduced to 7 from 8 after a 429: restore (r)" in account
     assert re.search(r"weekly ████████ 100% spent resets \d\d:\d\d in (2:00:00|1:59:\d\d), tried \d\d:\d\d", model)
     assert "(said by a response header)" in model
 
@@ -285,7 +288,7 @@ async def test_hostile_text_stays_text_everywhere(workspace: Workspace) -> None:
     with open_home() as home:
         specs = [UnitSpec(id=HOSTILE, prompt=HOSTILE)]
         home.store.add_campaign(Campaign(name=name), specs, update=False, now=time.time())
-        home.store.hold_units([f"{name}/{HOSTILE}"], HOSTILE, now=time.time())
+        home.store.move_units([f"{name}/{HOSTILE}"], "held", HOSTILE, now=time.time())
         home.store.append_events([Event("unit.held", time.time(), None, f"{name}/{HOSTILE}", {"reason": HOSTILE})])
 
     async with watching((300, 60)) as view:
@@ -501,7 +504,7 @@ async def test_a_filter_that_names_a_unit_opens_it_and_a_part_of_names_leaves_th
 
 async def test_a_search_goes_on_until_it_finds_something(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "PAGE_UNITS", 2)
-    monkeypatch.setattr(units, "MOST_EXAMINED_ORDERED", 2)
+    monkeypatch.setattr(units, "MOST_EXAMINED_ALONE", 2)
     workspace.run("add", workspace.plan("true", *(f"u{number}" for number in range(9)), "last"))
 
     async with watching() as view:

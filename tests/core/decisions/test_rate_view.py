@@ -24,8 +24,8 @@ def test_a_rate_that_is_set_is_shown_with_what_is_used_of_it() -> None:
         assert isinstance(governor.request(run(f"r{number}"), now=1.0), Granted)
     shown = status(governor, 2.0)
     assert shown.rates == (
-        RateStatus("requests", "set", 2.0, 2.0, 60.0, None, 61.0, "set for the scope"),
-        RateStatus("tokens", "set", 2.0, 900.0, 60.0, None, None, "set for the scope"),
+        RateStatus("requests", "set", 2.0, 2.0, "set for the scope", 60.0, None, 61.0),
+        RateStatus("tokens", "set", 2.0, 900.0, "set for the scope", 60.0, None, None),
     )
     assert shown.paced_until == 61.0
 

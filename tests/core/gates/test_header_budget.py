@@ -1,5 +1,8 @@
 """Budgets told by headers: runs keep to the refill, and nothing waits for a full bucket."""
 
+import msgspec
+import pytest
+
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import Budget, Succeeded
 
@@ -69,16 +72,38 @@ class Sum:
         return Budget(requests_remaining=self.size - used, requests_limit=self.size, requests_reset_at=full_at)
 
 
-def serve(provider: Bucket | Period | Sum, calls: int, *, places: int = 4, seconds: float = 0.1) -> tuple[float, int]:
-    """Let the calls wait for the Governor, and end after some time. Returns how long all took, and the refusals."""
+class NearlyFull:
+    """A provider that serves every call, and says each time that only one is used."""
+
+    def take(self, now: float) -> bool:
+        return True
+
+    def reading(self, now: float) -> Budget:
+        return Budget(requests_remaining=9_999, requests_limit=10_000, requests_reset_at=now + 0.006)
+
+
+def serve(
+    provider: Bucket | Period | Sum | NearlyFull,
+    calls: int,
+    *,
+    places: int = 4,
+    seconds: float = 0.1,
+    reads_on_arrival: bool = False,
+) -> tuple[float, int]:
+    """Let the calls wait for the Governor, and end after some time. Returns how long all took, and the refusals.
+
+    With `reads_on_arrival` an answer states what was left when its call came, so without those that came after it.
+    """
     governor = Governor(GovernorSettings(limits={SCOPE: places}), now=START)
     governor.request_all([run(f"r{number}") for number in range(calls)], now=START)
     now, refused, ends, entered = START, 0, list[tuple[float, str]](), 0
+    arrived: dict[str, Budget] = {}
     while entered < calls or ends:
         for effect in governor.advance(now=now):
             if isinstance(effect, Granted):
                 entered += 1
                 refused += not provider.take(now)
+                arrived[effect.ticket_id] = msgspec.structs.replace(provider.reading(now), ticket=effect.ticket_id)
                 ends.append((now + seconds, effect.ticket_id))
         wakes = [at for at, _ in ends[:1]] + [at for at in [governor.next_wakeup()] if at is not None]
         if not wakes:
@@ -86,7 +111,7 @@ def serve(provider: Bucket | Period | Sum, calls: int, *, places: int = 4, secon
         now = max(now, min(wakes))
         while ends and ends[0][0] <= now:
             _, name = ends.pop(0)
-            governor.report(SCOPE, provider.reading(now), now=now)
+            governor.report(SCOPE, arrived[name] if reads_on_arrival else provider.reading(now), now=now)
             governor.release(name, now=now)
     return now - START, refused
 
@@ -95,6 +120,18 @@ def test_calls_beyond_a_bucket_go_at_its_refill_instead_of_waiting_until_it_is_f
     seconds, refused = serve(Bucket(60, 1.0), 70)
     assert refused == 0
     assert 8.0 <= seconds <= 12.0
+
+
+@pytest.mark.parametrize("places", [1, 4, 8, 30])
+def test_calls_in_flight_at_the_first_reading_count_against_it(places: int) -> None:
+    seconds, refused = serve(Bucket(60, 1.0), 70, places=places, reads_on_arrival=True)
+    assert refused == 0
+    assert 8.0 <= seconds <= 12.0
+
+
+def test_calls_that_a_provider_plainly_serves_do_not_wait_for_a_budget() -> None:
+    seconds, _ = serve(NearlyFull(), 16_000, places=32, seconds=0.001)
+    assert seconds == pytest.approx(0.5, rel=0.01)
 
 
 def test_where_a_period_gives_everything_back_at_its_end_calls_wait_for_that_without_refusals() -> None:
@@ -224,3 +261,19 @@ def test_a_limit_of_zero_is_no_statement() -> None:
     governor.report(SCOPE, reading, now=START)
 
     assert isinstance(governor.request(run("a"), now=START), Granted)
+
+
+def test_a_run_that_lacks_less_than_the_clock_can_show_has_a_next_check() -> None:
+    # given a run that waits for more than is usual, in a budget that is full again in 6 ms
+    governor = Governor(GovernorSettings(), now=START)
+    governor.report(SCOPE, Budget(tokens_remaining=0, tokens_limit=2, tokens_reset_at=START + 0.006), now=START)
+    governor.request(Ticket("large", ("runs", SCOPE), tokens=50, leased=False), now=START)
+
+    # when the time comes at which a usual run may enter
+    now = governor.next_wakeup()
+    assert now is not None
+    effects = governor.advance(now=now)
+
+    # then it still waits, and there is a next check
+    due = governor.next_wakeup()
+    assert (effects, due is not None and due > now) == ([], True)

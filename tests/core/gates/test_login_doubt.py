@@ -70,9 +70,72 @@ def test_the_third_refusal_in_a_row_holds_the_account() -> None:
     assert held(governor, 362.0) is None
     refuse(governor, "c", 364.0)
     assert held(governor, 364.0) == DETAIL
-    verdict = governor.request(session("d"), now=9999.0)
-    assert isinstance(verdict, Deferred)
-    assert verdict.reason == "held"
+    assert governor.request(session("d"), now=365.0) == Deferred(
+        "d",
+        "held",
+        ACCOUNT,
+        f"{ACCOUNT} is held: {DETAIL}; one session asks again once an hour, and when its login changes",
+        364.0 + 3600.0,
+        1,
+    )
+
+
+def hold(governor: Governor) -> None:
+    """Let the login be refused three times, the last time at 361 s."""
+    for name, now in (("a", 0.0), ("b", 60.0), ("c", 360.0)):
+        assert isinstance(governor.request(session(name), now=now), Granted)
+        refuse(governor, name, now)
+
+
+def test_a_held_login_is_asked_again_once_an_hour_until_it_is_accepted() -> None:
+    governor = governor_with()
+    hold(governor)
+    governor.request(session("d"), now=361.0)
+    governor.request(session("e"), now=361.0)
+    assert let_in(governor, 3959.0) == []
+    assert let_in(governor, 3960.0) == ["d"]
+    refuse(governor, "d", 3961.0)
+    assert let_in(governor, 7560.0) == []
+    assert let_in(governor, 7561.0) == ["e"]
+    governor.request(session("f"), now=7561.0)
+    governor.report(ACCOUNT, Succeeded(ticket="e"), now=7565.0)
+    assert (let_in(governor, 7565.0), held(governor, 7565.0)) == (["f"], None)
+
+
+def test_a_held_login_that_changed_is_asked_again_at_once_by_one_session() -> None:
+    governor = governor_with()
+    assert not governor.ask_login_again(ACCOUNT, now=0.0)
+    hold(governor)
+    governor.request(session("d"), now=361.0)
+    governor.request(session("e"), now=361.0)
+    assert governor.ask_login_again(ACCOUNT, now=400.0)
+    assert let_in(governor, 400.0) == ["d"]
+    assert not governor.ask_login_again(ACCOUNT, now=401.0)
+    governor.report(ACCOUNT, Succeeded(ticket="d"), now=402.0)
+    assert (let_in(governor, 402.0), held(governor, 402.0)) == (["e"], None)
+
+
+def test_a_login_that_the_cli_does_not_find_is_held_at_once() -> None:
+    governor = governor_with("a", "b")
+    missing = AuthFailed(detail="Not logged in", is_missing=True, ticket="a", reach="account")
+    governor.report(ACCOUNT, missing, now=5.0)
+    governor.abandon("a", now=5.0)
+    assert held(governor, 5.0) == "Not logged in"
+    assert governor.request(session("c"), now=6.0) == Deferred(
+        "c", "held", ACCOUNT, f"{ACCOUNT} is held: Not logged in; log in, then it is asked again by itself", None, 1
+    )
+    assert let_in(governor, 3604.0) == []
+    assert let_in(governor, 3605.0) == ["c"]
+
+
+def test_the_hold_of_a_login_survives_a_restart_and_ends_by_itself() -> None:
+    governor = governor_with()
+    hold(governor)
+    stored = msgspec.json.decode(msgspec.json.encode(governor.snapshot()), type=Snapshot)
+    again = Governor.restore(stored, now=1000.0, keep_slots=False)
+    again.request(session("d"), now=1000.0)
+    assert (let_in(again, 3959.0), held(again, 3959.0)) == ([], DETAIL)
+    assert let_in(again, 3960.0) == ["d"]
 
 
 def test_another_session_that_succeeds_ends_the_doubt_at_once() -> None:

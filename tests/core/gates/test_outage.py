@@ -120,7 +120,7 @@ def test_any_answer_of_the_provider_ends_the_outage(answer: Signal) -> None:
     governor = governor_with("a", "running")
     fail(governor, "a", 100.0, retry_after=250.0)
     governor.report(SCOPE, answer, now=101.0)
-    verdict = governor.request(session("b"), now=202.0)
+    verdict = governor.request(session("b"), now=203.0)
     assert isinstance(verdict, Granted)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.core import Governor, GovernorSettings, Ticket
 from paceline.core.gates.reopening_belief import LOOK_SECONDS, Reopening
+from paceline.core.gates.reopening_wave import first_look
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 from paceline.core.state.snapshot import Snapshot
 from paceline.core.values.status import WindowStatus
@@ -124,7 +125,7 @@ def test_why_tells_of_both_times() -> None:
     assert found is not None
     assert (found.reason, found.retry_at, found.detail) == (
         "window_closed",
-        RESET + 60.0,
+        first_look(RESET) + 60.0,
         "the 5h window of anthropic/max-1 was to reopen 10 s ago and has refused one look since; "
         "it now states a reset in 5 h, although nothing was used in between",
     )
@@ -136,7 +137,7 @@ def test_many_sessions_that_are_told_of_the_moved_reset_are_one_refusal() -> Non
         pass
     for second in range(10):
         account.refuse(RESET + 20.0 + second)
-    assert account.look_in_vain() == RESET + 60.0
+    assert account.look_in_vain() == first_look(RESET) + 60.0
 
 
 def test_a_reset_that_moves_earlier_is_looked_at_then_and_at_the_old_time() -> None:
@@ -146,7 +147,7 @@ def test_a_reset_that_moves_earlier_is_looked_at_then_and_at_the_old_time() -> N
     account.governor.report(ACCOUNT, earlier, now=10.0)
     account.look_until(RESET)
     assert account.status().resets_at == RESET
-    assert (account.looks[0], account.looks[-1]) == (1000.0, RESET)
+    assert (account.looks[0], account.looks[-1]) == (first_look(1000.0), first_look(RESET))
 
 
 def test_a_window_that_we_have_spent_again_is_believed_as_stated() -> None:
@@ -210,7 +211,46 @@ def test_a_refusal_that_states_no_reset_keeps_the_one_that_was_read() -> None:
     status = governor.status(ACCOUNT, now=100.0)
     assert status is not None
     assert status.window is not None
-    assert (status.window.state, status.window.resets_at, status.window.probe_at) == ("closed", RESET, RESET)
+    assert (status.window.state, status.window.resets_at, status.window.probe_at) == (
+        "closed",
+        RESET,
+        first_look(RESET),
+    )
+
+
+def test_the_canary_goes_one_to_three_seconds_after_the_reset_that_is_believed() -> None:
+    """Resets are stated in whole seconds: a canary in that very second was always refused once."""
+    for seconds in range(100):
+        reset = 1000.0 + seconds
+        account = Account(partial(_always, reset))
+        seen = account.status()
+        canary = account.look()
+        assert seen.resets_at == reset
+        assert account.looks == [seen.probe_at]
+        assert reset + 1.0 <= account.looks[0] <= reset + 3.0
+        assert account.governor.is_canary(canary)
+
+
+def test_a_refusal_between_the_reset_and_the_look_changes_neither() -> None:
+    """A session that was let in before meets the window a moment before its reset comes into effect."""
+    for stated in (RESET, None):
+        account = Account(lambda now: RESET)
+        early = account.look()
+        account.refuse(account.looks[-1], early)
+        account.governor.release(early, now=account.looks[-1])
+        refused = QuotaClosed(resets_at=stated, window="5h", source="field")
+        account.governor.report(ACCOUNT, refused, now=RESET + 0.5)
+        account.look()
+        assert account.looks[-1] == first_look(RESET), stated
+        assert account.status().missed_at is None
+
+
+def test_the_clock_set_back_moves_no_look_after_a_reset() -> None:
+    account = Account(lambda now: 1000.0)
+    account.restart(step=500.0)
+    account.restart(step=-400.0)
+    account.look()
+    assert account.looks == [first_look(1000.0)]
 
 
 NAMES = st.sampled_from(["5h", "daily", "weekly", "monthly", "three hours", None])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket, WindowStatus
 from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.reopening_wave import first_look
 from paceline.core.gates.window_budget import UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 
@@ -252,7 +253,7 @@ def test_nor_does_one_that_may_have_been_open_for_longer_than_was_seen() -> None
 def test_a_senseless_reset_teaches_no_length_and_holds_nobody(resets_at: float) -> None:
     governor = governor_with(reserves={"umans": 0.25})
     governor.report("umans", QuotaClosed(resets_at=1_000.0, source="field"), now=0.0)
-    open_again(governor, 1_000.0)
+    open_again(governor, 1_003.0)
     governor.request(Ticket("a", ("umans",)), now=1_100.0)
     governor.report("umans", QuotaClosed(resets_at=resets_at, source="field"), now=1_200.0)
     governor.abandon("a", now=1_200.0)
@@ -402,7 +403,7 @@ def test_a_closed_window_of_the_model_is_not_reported_while_the_account_waits_fo
     held = governor.request(Ticket("a", ("runs", "anthropic", account, model)), now=0.0)
 
     assert isinstance(held, Deferred)
-    assert (held.reason, held.scope, held.retry_at) == ("window_closed", account, 1_500.0)
+    assert (held.reason, held.scope, held.retry_at) == ("window_closed", account, first_look(1_500.0))
 
 
 def test_resets_that_wobble_by_seconds_do_not_begin_the_line_anew() -> None:

@@ -5,7 +5,8 @@ import pytest
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.gates.quota_gate import MOST_WINDOWS
 from paceline.core.gates.reopening_belief import EARLY_PROBE_SECONDS
-from paceline.core.signals import Budget, QuotaClosed, Succeeded
+from paceline.core.signals import Budget, QuotaClosed, RateLimited, Succeeded
+from paceline.events import Event
 
 ACCOUNT = "anthropic/max-1"
 RESET = 5 * 3600.0
@@ -57,6 +58,41 @@ def test_a_doubted_closing_that_is_confirmed_counts_as_the_first_refusal() -> No
     close(governor, "s1", 15.0, confidence=0.5)
     governor.report(ACCOUNT, QuotaClosed(window="5h", source="text", ticket="s0"), now=20.0)
     assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_PROBE_SECONDS)
+
+
+def test_the_step_down_of_a_closing_in_doubt_is_undone_once_the_canary_confirms_the_window() -> None:
+    # given a closing that says itself that it may be none, and a limit that fell from 4 to 3
+    governor = governor_with(4)
+    close(governor, "s3", 15.0, confidence=0.5)
+    for name in ("s0", "s1", "s2"):
+        governor.release(name, now=20.0)
+    assert belief(governor, 20.0) == ("closed", 105.0, 0.5, 3)
+
+    # when the canary meets the closed window too
+    governor.request(session("canary"), now=20.0)
+    assert grants(governor, 105.0) == ["canary"]
+    close(governor, "canary", 107.0, confidence=0.5)
+
+    # then the window explains the first refusal, and the limit is what it was
+    raised = [effect.fields for effect in governor.advance(now=107.0) if isinstance(effect, Event)]
+    assert belief(governor, 107.0)[0] == "closed"
+    assert belief(governor, 107.0)[3] == 4
+    assert {"limit": 4, "previous": 3} in raised
+
+
+def test_the_step_down_of_a_closing_in_doubt_stays_where_a_refusal_confirms_it() -> None:
+    governor = governor_with(4)
+    close(governor, "s3", 15.0, confidence=0.5)
+    governor.report(ACCOUNT, RateLimited(cause="concurrency", retry_after=1.0), now=80.0)
+    for name in ("s0", "s1", "s2"):
+        governor.release(name, now=81.0)
+    lowered = belief(governor, 81.0)[3]
+
+    governor.request(session("canary"), now=81.0)
+    assert grants(governor, 105.0) == ["canary"]
+    close(governor, "canary", 107.0, confidence=0.5)
+
+    assert belief(governor, 107.0)[3] == lowered
 
 
 def test_a_closing_that_contains_its_own_contradiction_is_doubted() -> None:

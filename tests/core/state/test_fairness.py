@@ -2,6 +2,8 @@
 
 from collections import Counter, deque
 
+import pytest
+
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.signals import Overloaded
 
@@ -148,3 +150,61 @@ def test_a_priority_that_is_set_back_has_its_old_share_again() -> None:
         shop.ask("busy", priority=0)
     served = shop.serve(100, {})
     assert abs(served["changed"] - served["busy"]) <= 4, served
+
+
+class Keys:
+    """Two accounts with two places each, calls of 80 ms, and clients that call again at once.
+
+    Each second all that wait leave, one by one, and ask at the other account, as calls do that wait in a pool.
+    """
+
+    def __init__(self, cooldown: float, weights: dict[str, float]) -> None:
+        limits: dict[str, int | None] = {"anthropic/a": 2, "anthropic/b": 2}
+        self.governor = Governor(GovernorSettings(limits=limits, cooldowns={"anthropic/*": cooldown}), now=0.0)
+        self.weights = weights
+        self.accounts: dict[str, str] = {}
+        self.ends: dict[str, int] = {}
+        self.ended: Counter[str] = Counter()
+        self.asked = 0
+
+    def ask(self, key: str, account: str, now: float) -> None:
+        self.asked += 1
+        scopes = ("runs", "anthropic", f"anthropic/{account}", f"key:{key}")
+        ticket = Ticket(f"{key}-{self.asked}", scopes, f"key:{key}", weight=self.weights[key])
+        self.accounts[ticket.id] = account
+        if isinstance(self.governor.request(ticket, now=now), Granted):
+            self.ends[ticket.id] = round(now * 100) + 8
+
+    def run(self, clients: dict[str, int], seconds: int) -> Counter[str]:
+        """Return how many calls each key ended."""
+        for key, count in clients.items():
+            for number in range(count):
+                self.ask(key, "ab"[number % 2], 0.0)
+        for tick in range(1, seconds * 100):
+            now = tick / 100
+            for ticket in [ticket for ticket, end in self.ends.items() if end == tick]:
+                key = ticket.split("-")[0]
+                self.ended[key] += 1
+                self.governor.release(ticket, now=now)
+                self.ask(key, self.accounts[ticket], now)
+                del self.ends[ticket]
+            if tick % 100 == 0:
+                for ticket in [each.ticket.id for each in self.governor.snapshot().waiters]:
+                    self.governor.cancel(ticket, now=now)
+                    self.ask(ticket.split("-")[0], "ba"["ab".index(self.accounts[ticket])], now)
+            grants = [each for each in self.governor.advance(now=now) if isinstance(each, Granted)]
+            self.ends |= {grant.ticket_id: tick + 8 for grant in grants}
+        return self.ended
+
+
+@pytest.mark.parametrize("cooldown", [0.0, 0.35, 2.0])
+@pytest.mark.parametrize(("weights", "clients"), [({"x": 1.0, "y": 1.0}, (12, 12)), ({"x": 2.0, "y": 1.0}, (12, 36))])
+def test_short_calls_have_their_shares_from_the_first_one_on(
+    cooldown: float, weights: dict[str, float], clients: tuple[int, int]
+) -> None:
+    """A newcomer owes nothing for what others were about to use: the first calls ended after 80 ms, not a second."""
+    keys = Keys(cooldown, weights)
+
+    ended = keys.run(dict(zip("xy", clients, strict=True)), seconds=12)
+
+    assert abs(ended["x"] / weights["x"] - ended["y"]) <= 2, ended

@@ -1,7 +1,7 @@
-"""Snapshots that version 1 wrote, restored: the Governor behaves as it did when they were written.
+"""Snapshots of version 2, restored: the Governor behaves as it did when they were written.
 
 The snapshots themselves are never rewritten, because stored homes hold such data. `--record` rewrites only the
-behaviour beside each of them. `snapshot_v1` has every kind of gate in it; the others were taken in mid-run from
+behaviour beside each of them. `snapshot_v2` has every kind of gate in it; the others were taken in mid-run from
 seeded worlds.
 """
 
@@ -16,10 +16,11 @@ from tests.golden.recording import Recordings
 from paceline import Limiter
 from paceline.core import Governor, Granted, PollUsage, Snapshot, Ticket
 from paceline.core.signals import RateLimited, Succeeded, Usage
+from paceline.errors import InvalidSnapshot
 from paceline.testing import VirtualClock
 
 RECORDED = Path(__file__).parent / "recorded"
-SNAPSHOTS = ("snapshot_v1", "snapshot_v1_world_mixed", "snapshot_v1_world_paced", "snapshot_v1_world_engine")
+SNAPSHOTS = ("snapshot_v2", "snapshot_v2_world_mixed", "snapshot_v2_world_paced", "snapshot_v2_world_engine")
 PASSED_SECONDS = (
     *(number / 4 for number in range(1, 25)),
     *range(7, 70, 3),
@@ -131,8 +132,15 @@ def test_a_recorded_snapshot_is_restored_again_from_what_it_becomes(name: str) -
         assert twice.advance(now=now) == once.advance(now=now)
 
 
+def test_a_snapshot_of_a_version_that_was_never_released_is_refused() -> None:
+    snapshot = msgspec.structs.replace(read("snapshot_v2"), version=1)
+
+    with pytest.raises(InvalidSnapshot, match=r"version 1 was never released.* or name a new home"):
+        Governor.restore(snapshot, now=snapshot.at)
+
+
 def test_new_tickets_meet_the_restored_gates(recordings: Recordings) -> None:
-    snapshot = read("snapshot_v1")
+    snapshot = read("snapshot_v2")
     governor = Governor.restore(snapshot, now=snapshot.at)
     known = [status.scope for status in governor.statuses(now=snapshot.at)]
     scopes = [scope for scope in known if scope not in ("sessions", "runs", "anthropic", "anthropic/max-1")]
@@ -142,11 +150,11 @@ def test_new_tickets_meet_the_restored_gates(recordings: Recordings) -> None:
         for scope in scopes
     }
 
-    recordings.compare("snapshot_v1_new_tickets", verdicts)
+    recordings.compare("snapshot_v2_new_tickets", verdicts)
 
 
 async def test_a_limiter_goes_on_from_a_recorded_snapshot(recordings: Recordings) -> None:
-    snapshot = read("snapshot_v1_limiter")
+    snapshot = read("snapshot_v2_limiter")
     clock = VirtualClock(snapshot.at)
     limiter = Limiter(max_parallel_sessions=4, max_parallel_runs=6, limits={"umans": 2}, clock=clock, restore=snapshot)
 
@@ -158,7 +166,7 @@ async def test_a_limiter_goes_on_from_a_recorded_snapshot(recordings: Recordings
     await limiter.aclose()
 
     recordings.compare(
-        "snapshot_v1_limiter_state", {"restored": restored, "run released": one_less, "session released": released}
+        "snapshot_v2_limiter_state", {"restored": restored, "run released": one_less, "session released": released}
     )
 
 

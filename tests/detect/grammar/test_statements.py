@@ -2,14 +2,15 @@
 
 import msgspec
 import pytest
+from tests.detect.each_row import each_row
 from tests.detect.held_out_words import left_out_reports
 from tests.detect.sample_files import EVERYDAY, MESSAGES, MORE_MESSAGES, UNSEEN, WORDINGS, rows_of
 from tests.detect.scoring import SOME_TIME, kind_of, samples, times_of
 
+from paceline.agents.known import LIMITS
 from paceline.detect import Observation, explain
 from paceline.detect.grammar.statements import GRAMMAR
-from paceline.detect.parsing.text import make_readable
-from paceline.detect.providers import KNOWN
+from paceline.detect.text import make_readable
 
 # Of the messages in `unseen.jsonl`, by list: what is read right today. Raise the bars with every improvement; never
 # lower them. The list that was held back and never opened shows what new wordings meet.
@@ -122,7 +123,7 @@ def test_everyday_lines_of_other_programs_raise_no_more_alarms(name: str) -> Non
     assert alarming <= MOST_ALARMS[name]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind"),
     [
         ("You've hit your weekly limit. Sign in on another device or wait until Monday.", "quota_window"),
@@ -161,7 +162,7 @@ def test_a_limit_of_the_account_is_read_beside_the_words_of_other_owners(text: s
     assert kind_of(signals) == kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind"),
     [
         ("API Error: QuotaLimit", "quota_window"),
@@ -195,7 +196,7 @@ def test_the_code_of_an_error_is_a_limit_and_a_commit_a_change_or_a_table_is_non
     assert kind_of(signals) == kind
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind"),
     [
         ("Weekly zorp limit reached", "quota"),
@@ -213,7 +214,7 @@ def test_a_statement_is_composed_of_words_in_any_company(text: str, kind: str) -
     assert kind in stated
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "When the weekly limit is reached, the server answers 429",
@@ -264,4 +265,4 @@ def test_whatever_is_stated_has_a_word_that_is_looked_for() -> None:
     stated = [text for text in map(make_readable, texts) if GRAMMAR.statements(text, is_loose=True)]
 
     assert len(stated) > 500
-    assert [text for text in stated if not KNOWN.has_hint(text)] == []
+    assert [text for text in stated if not LIMITS.has_hint(text)] == []

@@ -5,7 +5,7 @@ import zipfile
 from importlib.metadata import version
 
 import paceline
-from paceline.hosts.launchers.installed_wheel import installation_id, wheel_bytes, wheel_name
+from paceline.hosts.launchers.ssh import installation_id, wheel_bytes, wheel_name
 
 
 def test_the_wheel_has_every_file_of_the_package_and_its_metadata() -> None:
@@ -15,7 +15,11 @@ def test_the_wheel_has_every_file_of_the_package_and_its_metadata() -> None:
         record = wheel.read(f"paceline-{version('paceline')}.dist-info/RECORD").decode()
         init = wheel.read("paceline/__init__.py")
 
-    assert {"paceline/agents/claude.toml", "paceline/hosts/launchers/detached_worker.py", "paceline/py.typed"} <= names
+    assert {
+        "paceline/agents/claude/claude.toml",
+        "paceline/hosts/launchers/detached_worker.py",
+        "paceline/py.typed",
+    } <= names
     assert not any("__pycache__" in name for name in names)
     assert "Requires-Dist: msgspec" in metadata
     assert {line.split(",")[0] for line in record.splitlines()} == names

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from tests.fleet import until
 
-from paceline.hosts.launchers.pilot import ORDER_FILE, PilotOrder, read_state, seconds_left
-from paceline.hosts.launchers.private_files import write_private
+from paceline.hosts.launchers.interface import write_private
+from paceline.hosts.launchers.slurm_job import ORDER_FILE, PilotOrder, read_state, seconds_left
 from paceline.testing.launcher_contract import LaunchSite, StandIn, is_running, stand_in_start
 
 
@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Iterator[LaunchSite]:
 @pytest.fixture
 def pilot(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
     process = subprocess.Popen(
-        [sys.executable, "-m", "paceline.hosts.launchers.pilot", str(tmp_path)],
+        [sys.executable, "-m", "paceline.hosts.launchers.slurm_job", str(tmp_path)],
         env={**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "2000000000"},
         stdout=subprocess.DEVNULL,
     )
@@ -85,7 +85,7 @@ def test_a_pilot_without_a_wanted_worker_ends_with_its_last_session(
 
     os.kill(worker.session, signal.SIGKILL)
 
-    assert pilot.wait(30) == 0
+    assert pilot.wait(60) == 0
 
 
 def test_a_pilot_that_is_warned_ends_its_worker_and_itself(site: LaunchSite, pilot: "subprocess.Popen[bytes]") -> None:
@@ -94,7 +94,7 @@ def test_a_pilot_that_is_warned_ends_its_worker_and_itself(site: LaunchSite, pil
 
     pilot.send_signal(signal.SIGTERM)
 
-    assert pilot.wait(30) == 0
+    assert pilot.wait(60) == 0
     assert not is_running(worker.pid)
 
 

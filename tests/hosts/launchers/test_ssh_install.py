@@ -11,9 +11,7 @@ import pytest
 from tests.hosts.ssh_server import SshServer, serve_ssh
 
 from paceline.errors import LaunchFailed
-from paceline.hosts.launchers.installed_wheel import installation_id, wheel_bytes, wheel_name
-from paceline.hosts.launchers.ssh_connection import SshConnection
-from paceline.hosts.launchers.ssh_install import install_paceline
+from paceline.hosts.launchers.ssh import SshConnection, install_paceline, installation_id, wheel_bytes, wheel_name
 
 PYTHON = """#!/bin/sh
 case "$*" in

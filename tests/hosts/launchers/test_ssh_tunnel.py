@@ -13,7 +13,7 @@ import pytest
 from tests.hosts.ssh_server import SshServer, free_port, serve_ssh
 
 from paceline.errors import LaunchFailed
-from paceline.hosts.launchers.ssh_tunnel import SshTunnel, tunnel_ports
+from paceline.hosts.launchers.ssh import SshTunnel, tunnel_ports
 from paceline.settings import HostSettings
 from paceline.testing.launcher_contract import until
 
@@ -50,7 +50,7 @@ def host(server: SshServer) -> HostSettings:
 
 def asked(port: int | None) -> bytes:
     assert port is not None
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         return connection.recv(100)
 
 
@@ -91,7 +91,7 @@ def test_a_tunnel_ends_with_a_leader_that_is_killed(server: SshServer, leader: s
     port = free_port()
     script = f"""
 import signal
-from paceline.hosts.launchers.ssh_tunnel import SshTunnel
+from paceline.hosts.launchers.ssh import SshTunnel
 from paceline.settings import HostSettings
 tunnel = SshTunnel(HostSettings(name="box1", ssh={server.destination!r}), ({port},), {leader!r}, {server.options!r})
 tunnel.open()

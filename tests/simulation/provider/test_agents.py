@@ -1,4 +1,4 @@
-"""The unmodified agent CLIs against the fake provider, in a network of their own (docs/agents.md).
+"""The unmodified agent CLIs against the fake provider, in a network of their own (tests/agents/README.md).
 
 Runs on `make test-agents`: what they print must be concluded rightly, and a resumed conversation must arrive whole.
 """

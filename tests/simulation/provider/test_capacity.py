@@ -1,6 +1,5 @@
 """What the fake provider admits and refuses, by its rules alone: no server, time as a number."""
 
-from paceline.simulation.provider import Burst, CapacityChange, Episode, Limits, Penalty, Scenario, Window
 from paceline.simulation.provider.capacity import (
     AccountReading,
     Admission,
@@ -9,6 +8,7 @@ from paceline.simulation.provider.capacity import (
     Refusal,
     WindowReading,
 )
+from paceline.testing.provider import Burst, CapacityChange, Episode, Limits, Penalty, Scenario, Window
 
 
 def admit(

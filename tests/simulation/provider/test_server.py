@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from paceline.errors import InvalidInput
-from paceline.simulation.provider import Burst, Episode, Scenario, Step, Window
 from paceline.testing import FakeProvider, VirtualClock
+from paceline.testing.provider import Burst, Episode, Scenario, Step, Window
 
 KEY = {"x-api-key": "k1"}
 ANSWER = "Answer 1 to message 1 of this conversation: hi"
@@ -82,7 +82,7 @@ class Client:
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
         yield client
 
 
@@ -303,6 +303,23 @@ async def test_a_script_is_used_up_in_order_and_then_all_is_normal(http: httpx.A
     assert [record.error for record in provider.requests] == ["429_retry_after", "429_retry_after", None, "529", None]
 
 
+async def test_a_request_that_a_spent_window_refuses_uses_up_no_step_with_an_answer(http: httpx.AsyncClient) -> None:
+    clock = VirtualClock()
+    scenario = Scenario(
+        windows=(Window(requests=1, seconds=60.0),), script=(Step(error="ok"), Step(error="ok", text="B"))
+    )
+    async with FakeProvider(scenario, clock=clock) as provider:
+        client = Client(provider, http)
+        answers = [await client.ask(), await client.ask()]
+        await clock.advance(60.0)
+        answers.append(await client.ask())
+
+        endings = [record.ending for record in provider.requests]
+    assert [answer.status_code for answer in answers] == [200, 429, 200]
+    assert endings == ["served", "refused", "served"]
+    assert text_in("anthropic", answers[2].json()) == "B"
+
+
 async def test_a_script_may_concern_one_key_or_model_only(http: httpx.AsyncClient) -> None:
     async with FakeProvider() as provider:
         provider.script("401", times=None, keys="bad*")
@@ -370,17 +387,16 @@ async def test_a_stream_that_simply_ends(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff\xfe", b'{"model": 3}'])
 async def test_a_body_that_is_no_request_is_refused_in_the_protocols_shape(
-    protocol: str, body: bytes, http: httpx.AsyncClient
+    protocol: str, http: httpx.AsyncClient
 ) -> None:
     path, _ = call_of(protocol, stream=False)
     async with FakeProvider() as provider:
-        response = await http.post(provider.url + path, content=body)
-    assert (response.status_code, sorted(response.json()["error"])[-1]) == (
-        400,
-        "type" if protocol != "gemini" else "status",
-    )
+        bodies = (b"", b"[]", b"{", b"\xff\xfe", b'{"model": 3}')
+        responses = [await http.post(provider.url + path, content=body) for body in bodies]
+    assert {(response.status_code, sorted(response.json()["error"])[-1]) for response in responses} == {
+        (400, "type" if protocol != "gemini" else "status")
+    }
 
 
 async def test_the_small_routes_that_clients_ask_first(http: httpx.AsyncClient) -> None:
@@ -414,5 +430,5 @@ def test_as_a_process_it_prints_its_url_and_then_each_request() -> None:
         answers = [httpx.post(url + path, json=body, trust_env=False).status_code for _ in range(2)]
         told = [json.loads(process.stdout.readline())["error"] for _ in range(2)]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=60) == 0
     assert (answers, told) == ([429, 200], ["429_plain", None])

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from paceline.simulation.provider import Step, ToolCall
 from paceline.testing import FakeProvider
+from paceline.testing.provider import Step, ToolCall
 
 LOOK = ToolCall(name="Look", arguments={"path": "a.py"})
 BODIES: dict[str, dict[str, Any]] = {

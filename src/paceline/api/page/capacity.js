@@ -303,7 +303,7 @@ function paceText({ interval, reason }) {
 /** Describe the learnt limit, which Restore discards. */
 function learntText({ auto_reduced_from: from, adaptive, platform, learnt }) {
   if (adaptive !== null)
-    return `auto-reduced from ${count(from)} to ${count(adaptive)} after a 429${nextTryText(learnt)}`;
+    return `auto-reduced to ${count(adaptive)} from ${count(from)} after a 429${nextTryText(learnt)}`;
   return platform === null ? "" : `the provider’s own limit is ${count(platform)}`;
 }
 

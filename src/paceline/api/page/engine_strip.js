@@ -45,7 +45,8 @@ export function makeStrip(root, refetch) {
     ...Object.values(tiles).map((each) => each.node),
   );
   const ofCalls = el("div", { class: "tiles of-calls", hidden: true }, ...Object.values(calls).map((each) => each.node));
-  root.append(ofUnits, all.node, ofCalls);
+  const trouble = el("p", { class: "banner failing trouble", role: "alert", hidden: true }, icon("warning"), el("span"));
+  root.append(trouble, ofUnits, all.node, ofCalls);
   const state = document.getElementById("engine-state");
   const engineSwitch = document.getElementById("engine-switch");
   let last = null;
@@ -75,8 +76,10 @@ export function makeStrip(root, refetch) {
     const { engine, pool: size, units } = status;
     if (last && last.engine.state !== engine.state) announce(`The engine is ${engine.state}.`);
     last = status;
-    setText(state.lastElementChild, ENGINE_STATES[engine.state] ?? engine.state);
-    setAttribute(state, "data-state", engine.state);
+    setText(state.lastElementChild, engine.trouble ? "blocked" : (ENGINE_STATES[engine.state] ?? engine.state));
+    setAttribute(state, "data-state", engine.trouble ? "blocked" : engine.state);
+    setText(trouble.lastElementChild, engine.trouble ? `nothing starts: ${engine.trouble}` : "");
+    show(trouble, Boolean(engine.trouble));
     const leader = engine.leader ? `; ${engine.leader} leads` : "";
     setAttribute(
       state,
@@ -114,10 +117,18 @@ export function makeStrip(root, refetch) {
       at === null ? "nothing parked" : `at ${clockTime(at)}`,
     );
     tiles.pace.set(count(Math.round(last.pace)), "units/hour");
-    tiles.eta.set(last.eta === null ? NOTHING : clockTime(last.eta), last.eta === null ? "unknown" : until(last.eta));
+    tiles.eta.set(...etaTexts(last.eta));
   }
 
   return { update, tick };
+}
+
+/** `03:37` and `Thu, in 4 h 06 min`: the day has no room in the large figure. */
+function etaTexts(eta) {
+  if (eta === null) return [NOTHING, "unknown"];
+  const words = clockTime(eta).split(" ");
+  const time = words.pop();
+  return [time, [words.join(" ").replace(/,$/, ""), until(eta)].filter(Boolean).join(", ")];
 }
 
 /** `4 failed, 1 held`: what is among the stopped units. */

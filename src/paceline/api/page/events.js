@@ -110,7 +110,7 @@ export function makeEvents(root, openUnit) {
 }
 
 function row(event, openUnit) {
-  const subject = event.name.startsWith("unit.") ? event.unit : (event.fields.target ?? event.scope);
+  const subject = event.name.startsWith("unit.") ? event.unit : (event.fields.target ?? waiterOf(event) ?? event.scope);
   const what = whatOf(event);
   const name =
     event.unit && event.name.startsWith("unit.")
@@ -128,15 +128,22 @@ function row(event, openUnit) {
 /** Return the event name without the part shown beside it. Commands of people and programs are labelled as such. */
 function whatOf({ name, fields }) {
   if (fields.action) return `command ${fields.action}${name === "control.token" ? " token" : ""}`;
+  if (name === "slot.deferred") return "waits";
   return name
     .replace(/^(unit|scope)\./, "")
     .replace(/^control\./, "command ")
     .replace(/[._]/g, " ");
 }
 
+/** Return the campaign that waits, and the login that its units wait for. */
+function waiterOf({ name, fields: { campaign, account, host } }) {
+  return name === "slot.deferred" && campaign ? [campaign, account, host].filter(Boolean).join(" ") : undefined;
+}
+
 function lineOf(event) {
   const { action, target } = event.fields;
-  return `${event.name} ${action ?? ""} ${target ?? ""} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
+  const subject = `${action ?? ""} ${target ?? waiterOf(event) ?? ""}`;
+  return `${event.name} ${subject} ${event.unit ?? ""} ${event.scope ?? ""} ${detailOf(event)}`;
 }
 
 /** Return the fields of the event as text, without null values. */
@@ -144,6 +151,10 @@ function detailOf({ name, at, scope, fields }) {
   if (name === "unit.started" || name === "unit.resumed") return scope ? `on ${scope}` : "";
   if (name === "unit.done") return "";
   if (name.startsWith("budget.")) return budgetDetail(name, at, fields);
+  if (name === "slot.deferred") {
+    const until = fields.retry_at > at ? `, again ${duration(fields.retry_at - at)} later` : "";
+    return `${fields.detail ?? ""}${until}`;
+  }
   const parts = [];
   if (fields.reason) parts.push(fields.reason);
   for (const [key, value] of Object.entries(fields)) {

@@ -1,4 +1,4 @@
-// What needs a person: held accounts, stopped units by reason, learnt limits. Each has the one button that settles it.
+// What needs a person: held accounts, stopped units by reason, paused campaigns. Each has the one button that settles it.
 
 import { actionButton, el, icon, setAttribute, setText, show, syncChildren } from "./dom.js";
 import { clockTime, count, now, plural } from "./format.js";
@@ -7,8 +7,8 @@ import { send } from "./requests.js";
 
 const SHOWN = 5; // more are behind a button: the fleet below matters too
 const ICONS = {
+  store_outage: "held",
   held_scope: "held",
-  refused_login: "held",
   missing_key: "warning",
   idle_pool: "held",
   failing_account: "warning",

@@ -205,12 +205,6 @@ function drawGroup(pen, group, { top, bottom, pitch, atX, from, to, width, colou
   const place = { rowsTop, bottom, pitch, atX, from, to, colour, hits };
   if (group.rowCount > MAX_ROWS) drawDensity(pen, group, place);
   else drawBars(pen, group, place);
-  pen.fillStyle = colour("--muted");
-  pen.textAlign = "left";
-  pen.textBaseline = "middle";
-  const isDense = group.rowCount > MAX_ROWS;
-  const title = isDense ? `${group.name}, up to ${group.rowCount} at once` : group.name;
-  pen.fillText(visible(title), 2, top + HEAD / 2, width / 2);
   for (const mark of group.marks) {
     if (mark.at < from) continue;
     drawMark(pen, mark, { x: Math.round(atX(mark.at)) + 0.5, top: rowsTop, bottom, colour });
@@ -218,6 +212,18 @@ function drawGroup(pen, group, { top, bottom, pitch, atX, from, to, width, colou
     const text = `${clockSeconds(mark.at)} ${mark.scope}: ${MARK_LABELS[mark.kind] ?? mark.kind}, ${mark.detail}`;
     hits.push({ left: x - 5, right: x + 5, top: rowsTop - 12, bottom: bottom + 8, text });
   }
+  const isDense = group.rowCount > MAX_ROWS;
+  drawTitle(pen, isDense ? `${group.name}, up to ${group.rowCount} at once` : group.name, { top, width, colour });
+}
+
+/** Draw the name of a group on a ground of its own: a mark may stand where it begins. */
+function drawTitle(pen, title, { top, width, colour }) {
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillStyle = colour("--panel");
+  pen.fillRect(0, top + 2, Math.min(width / 2, pen.measureText(visible(title)).width) + 6, HEAD - 5);
+  pen.fillStyle = colour("--muted");
+  pen.fillText(visible(title), 2, top + HEAD / 2, width / 2);
 }
 
 function drawBars(pen, group, { rowsTop, pitch, atX, from, to, colour, hits }) {
@@ -265,17 +271,23 @@ function drawDensity(pen, group, { rowsTop, bottom, atX, from, to, colour, hits 
   pen.globalAlpha = 1;
 }
 
-/** Draw a stem through the rows. Its shape shows the kind: triangle for a 429, flag for a hold, square for a limit step. */
+/** Draw a stem through the rows. Its shape shows the kind: triangle for a 429, ring for no answer, flag for a hold, square for a limit step. */
 function drawMark(pen, mark, { x, top, bottom, colour }) {
-  const isRefusal = ["rate_limited", "overloaded", "unreachable"].includes(mark.kind);
+  const isUnreachable = mark.kind === "unreachable";
+  const isRefusal = ["rate_limited", "overloaded"].includes(mark.kind);
   const isHeld = mark.kind === "account_held";
-  pen.strokeStyle = pen.fillStyle = colour(isRefusal ? "--failed" : isHeld ? "--held" : "--accent");
+  pen.strokeStyle = pen.fillStyle = colour(isRefusal || isUnreachable ? "--failed" : isHeld ? "--held" : "--accent");
   pen.lineWidth = 1;
   pen.beginPath();
   pen.moveTo(x, top - 3);
   pen.lineTo(x, bottom);
   pen.stroke();
   pen.beginPath();
+  if (isUnreachable) {
+    pen.arc(x, top - 7, 3.5, 0, 2 * Math.PI);
+    pen.stroke();
+    return;
+  }
   if (isRefusal) {
     pen.moveTo(x - 4.5, top - 10);
     pen.lineTo(x + 4.5, top - 10);

@@ -18,7 +18,7 @@ const FAILED = new Set(["failed", "quarantined", "unverified"]);
 const MARKS = {
   rate_limited: ["mark-429", "429 or overload"],
   overloaded: ["mark-429", "429 or overload"],
-  unreachable: ["mark-429", "429 or overload"],
+  unreachable: ["mark-unreachable", "nobody answered"],
   window_closed: ["mark-window", "window spent"],
   limit_step: ["mark-step", "limit step"],
   platform_limit: ["mark-step", "limit step"],

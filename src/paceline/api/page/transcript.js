@@ -22,6 +22,6 @@ export function drawTranscript(node, text, isTranscript) {
 function lineNode(line) {
   const label = LABELS.exec(line)?.[1];
   return label
-    ? el("span", { class: "line-of" }, el("b", { class: label, text: label }), line.slice(label.length))
+    ? el("span", { class: "line-of" }, el("b", { class: `of-${label}`, text: label }), line.slice(label.length))
     : el("span", { class: "line-of", text: line });
 }

@@ -328,7 +328,7 @@ function textOf(name, unit) {
 
 function checkText(check, place) {
   const ended = check.exit_code === 0 ? "passed" : `failed (exit code ${check.exit_code ?? NOTHING})`;
-  return `Check ${place + 1}: ${check.reason ?? ended} after ${duration(check.seconds)}\n${check.tail}`.trimEnd();
+  return `Check ${place + 1}: ${check.reason ?? ended} after ${duration(check.seconds)}\n${check.tail ?? ""}`.trimEnd();
 }
 
 function costText({ agent, cost: { billed, imputed } }) {

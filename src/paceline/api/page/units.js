@@ -73,6 +73,7 @@ export function makeUnits(root, { address, openUnit }) {
   let generation = 0;
   let total = null;
   let overview = null;
+  let causes = null; // of waiting, at the last overview: no event of a unit is emitted when they change
   let current = 0; // the row that Tab reaches; the arrow keys move it
   let typing = 0;
   let isCompact = false;
@@ -131,7 +132,8 @@ export function makeUnits(root, { address, openUnit }) {
       const answer = await get(`/v1/units?${query}`);
       if (mine !== generation) return;
       loading.delete(page);
-      pages.keep(page, answer.units, answer.cursor);
+      const found = answer.units.map((unit) => ({ ...unit, waits_for: answer.waits_for[unit.id] }));
+      pages.keep(page, found, answer.cursor);
       draw();
     } catch (error) {
       if (mine !== generation) return;
@@ -277,6 +279,9 @@ export function makeUnits(root, { address, openUnit }) {
     if (campaign.value !== address.get("campaign")) campaign.value = address.get("campaign");
     countAll();
     showFoot();
+    const before = causes;
+    causes = causesOf(overview);
+    if (before !== null && before !== causes) refresh();
     if (total !== null && pages.isComplete && total > pages.length) refresh();
   }
 
@@ -313,6 +318,10 @@ function totalOf({ campaigns }, name, state) {
     else sum += state === "waiting" ? stored.todo - parked : state === "parked" ? parked : stored[state];
   }
   return sum;
+}
+
+function causesOf({ status, campaigns, waits }) {
+  return JSON.stringify([status.engine, campaigns.map((each) => [each.state, each.pause_reason]), waits]);
 }
 
 function syncOptions(select, names) {
@@ -363,8 +372,9 @@ function unitRow(openUnit) {
     setIcon(symbol, phase);
     setText(word, phase);
     setText(account, unit.account ?? "");
-    setText(why, whyOf(unit, phase));
-    setAttribute(why, "title", unit.reason || null);
+    const reason = whyOf(unit, phase);
+    setText(why, reason);
+    setAttribute(why, "title", reason || null);
     tick();
   }
 
@@ -389,6 +399,6 @@ function whenOf(unit, phase) {
 
 function whyOf(unit, phase) {
   const tries = unit.attempts ? `${plural(unit.attempts, "attempt")} charged` : "";
-  const reason = phase === "done" || phase === "running" ? "" : (unit.reason ?? "");
+  const reason = phase === "done" || phase === "running" ? "" : (unit.waits_for ?? unit.reason ?? "");
   return [reason, tries].filter(Boolean).join("; ");
 }

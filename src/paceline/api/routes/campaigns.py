@@ -1,4 +1,4 @@
-"""The routes of campaigns: add, read, change, control and delete them.
+"""The routes of campaigns: add, read, change, control and delete them, and what their units did and cost.
 
 An added campaign runs commands on this machine, so that adding can be switched off. Never here: checks; they are those
 of plan files and commands.
@@ -8,46 +8,48 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, delete, get, patch, post
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import UNSET
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
-from paceline.api.request_body import PLAN_BYTES, read_body
+from paceline.api.request_body import PLAN_BYTES, read_body, read_optional
 from paceline.api.schemas import (
     CampaignAdded,
     CampaignBody,
-    CampaignChanges,
     CampaignRetry,
     Campaigns,
     CampaignStates,
     Ok,
     PauseBody,
+    Results,
 )
-from paceline.config_files.documents import Document
 from paceline.engine import commands
-from paceline.engine.campaign_lookup import find_campaign
-from paceline.engine.output_retention import attempts_of_campaign, remove_campaign_output
-from paceline.engine.workspace_retention import (
+from paceline.engine.commands import find_campaign
+from paceline.engine.work.retention import (
+    attempts_of_campaign,
     check_workspaces,
     leave_workspaces,
+    remove_campaign_output,
     remove_workspaces,
     workspaces_of_campaign,
 )
 from paceline.errors import UnknownName
-from paceline.plans.plan_file import CAMPAIGN, UNIT, Plan, plan_of
-from paceline.plans.preflight import check_plan
-from paceline.plans.unit_sources import UNITS
+from paceline.settings.campaign_fields import CampaignChanges
+from paceline.settings.documents import Document
+from paceline.settings.plan_file import CAMPAIGN, UNIT, Plan, plan_of
+from paceline.settings.plan_units import UNITS
+from paceline.settings.preflight import check_plan
 from paceline.store import Unit
-from paceline.views.campaign_report import PAGE_UNITS
+from paceline.views.campaign_report import PAGE_UNITS, CampaignReport, ReportBuilder
 from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
 from paceline.views.unit_changes import mergeable_works
-from paceline.workspaces.conflicts import ConflictReport, FinishedWork, conflict_report
+from paceline.views.units import result_row
+from paceline.workspaces.merges import ConflictReport, FinishedWork, conflict_report
 
 log = logging.getLogger("paceline.api")
 
@@ -73,11 +75,16 @@ def get_campaign(name: FromPath[str], context: Context) -> CampaignView:
 
 
 def _read_campaign(context: ApiContext, name: str) -> CampaignView:
-    return campaign_view(context.read_fleet(), find_campaign(context.store, name), context.throughput)
+    return campaign_view(context.read_fleet(), commands.find_campaign(context.store, name), context.throughput)
+
+
+def _after_command(context: ApiContext, name: str) -> CampaignView:
+    context.apply_commands()
+    return _read_campaign(context, name)
 
 
 def _unit_of(context: ApiContext, campaign: str, unit_id: str) -> Unit:
-    find_campaign(context.store, campaign)
+    commands.find_campaign(context.store, campaign)
     unit = context.store.unit(unit_id)
     if unit is None or unit.campaign != campaign:
         raise UnknownName(f"{campaign} has no unit {unit_id!r:.200}")
@@ -106,14 +113,7 @@ async def post_campaign(
     async with context.import_lock:
         commands.check_not_cancelled(context.store, plan.campaign.name)
         added = await commands.add_plan_in_steps(context.store, plan, update=update, now=now)
-    context.apply_commands()
-    return CampaignAdded(
-        campaign=_read_campaign(context, plan.campaign.name),
-        added=added.added,
-        unchanged=added.unchanged,
-        changed=added.changed,
-        updated=added.updated,
-    )
+    return CampaignAdded(campaign=_after_command(context, plan.campaign.name), **msgspec.structs.asdict(added))
 
 
 def _read_plan(context: ApiContext, body: CampaignBody, known: Mapping[str, float], now: float) -> Plan:
@@ -165,8 +165,7 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
     body = await read_body(request, CampaignChanges)
     given = {key: value for key, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     commands.change_campaign(context.store, context.settings, name, _with_deadline(given), now=context.now)
-    context.apply_commands()
-    return _read_campaign(context, name)
+    return _after_command(context, name)
 
 
 @delete(
@@ -195,7 +194,7 @@ async def remove_campaign(name: FromPath[str], context: Context, force: FromQuer
     summary="Which done units conflict with each other, or with what is checked out",
 )
 async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport:
-    campaign = find_campaign(context.store, name).name
+    campaign = commands.find_campaign(context.store, name).name
     works: list[FinishedWork] = []
     page = context.store.units(campaign=campaign, state="done", limit=PAGE_UNITS)
     while True:
@@ -213,17 +212,15 @@ async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport
     opt={"body": PauseBody},
 )
 async def post_pause(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
-    body = await read_body(request, PauseBody) if await request.body() else PauseBody()
+    body = await read_optional(request, PauseBody)
     commands.pause_campaigns(context.store, [name], at_turn=body.at_turn, now=context.now)
-    context.apply_commands()
-    return _read_campaign(context, name)
+    return _after_command(context, name)
 
 
 @post("/v1/campaigns/{name:str}/resume", sync_to_thread=False, status_code=200, summary="Start units of it again")
 def post_resume(name: FromPath[str], context: Context) -> CampaignView:
     commands.resume_campaigns(context.store, [name], now=context.now)
-    context.apply_commands()
-    return _read_campaign(context, name)
+    return _after_command(context, name)
 
 
 @post(
@@ -234,8 +231,7 @@ def post_resume(name: FromPath[str], context: Context) -> CampaignView:
 )
 def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     commands.cancel_campaign(context.store, name, now=context.now)
-    context.apply_commands()
-    return _read_campaign(context, name)
+    return _after_command(context, name)
 
 
 @post(
@@ -250,8 +246,7 @@ async def post_retry(request: Request[Any, Any, Any], name: FromPath[str], conte
         commands.retry_campaign(context.store, name, now=context.now)
     else:
         commands.retry_units_like(context.store, _unit_of(context, name, body.like), now=context.now)
-    context.apply_commands()
-    return _read_campaign(context, name)
+    return _after_command(context, name)
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
@@ -268,17 +263,27 @@ def post_resume_all(context: Context) -> CampaignStates:
     return CampaignStates(campaigns=changed, state="active")
 
 
-ROUTES: list[HTTPRouteHandler] = [
-    list_campaigns,
-    get_campaign,
-    post_campaign,
-    patch_campaign,
-    remove_campaign,
-    get_conflicts,
-    post_pause,
-    post_resume,
-    post_cancel,
-    post_retry,
-    post_pause_all,
-    post_resume_all,
-]
+MOST_RESULTS = 1000
+
+
+@get(
+    "/v1/campaigns/{name:str}/results",
+    sync_to_thread=False,
+    summary="What the units of a campaign did and what it cost, page by page",
+)
+def get_results(
+    name: FromPath[str],
+    context: Context,
+    limit: Annotated[int, QueryParameter(ge=1, le=MOST_RESULTS, description="How many units at most.")] = 100,
+    cursor: Annotated[str | None, QueryParameter(description="The cursor of the page before.")] = None,
+) -> Results:
+    page = context.store.units(campaign=find_campaign(context.store, name).name, limit=limit, cursor=cursor)
+    return Results(results=[result_row(unit) for unit in page.units], cursor=page.cursor)
+
+
+@get("/v1/campaigns/{name:str}/summary", summary="The report on a campaign: totals, what needs you, what stands out")
+async def get_summary(name: FromPath[str], context: Context) -> CampaignReport:
+    report = ReportBuilder(context.store, name)
+    for _ in report.steps():
+        await asyncio.sleep(0)  # the engine runs on this loop
+    return report.report()

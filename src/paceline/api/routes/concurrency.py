@@ -1,20 +1,22 @@
 """The routes of `/concurrency`: limits, cooldowns and the status of each scope.
 
-The shapes and the sentences are fixed, because existing clients rely on them. Times are milliseconds here, and errors
-are `{error}`.
+The shapes and the sentences are fixed, because existing clients rely on them. Times are milliseconds here, names are
+camelCase, absent values are left out, and errors are `{error}`.
 """
 
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, delete, get, post, put
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
-from msgspec import UNSET
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
+from paceline.api.request_body import unfold
 from paceline.api.schemas import (
+    ConcurrencyLearnt,
+    ConcurrencyPace,
+    ConcurrencyRate,
     ConcurrencyRow,
     ConcurrencyStatus,
     CooldownBody,
@@ -27,10 +29,10 @@ from paceline.api.schemas import (
     ScopeRate,
     ScopeRestored,
 )
-from paceline.api.url_paths import unfold
 from paceline.core import ScopeStatus
+from paceline.core.values.fields import fields_of
 from paceline.core.values.rates import Rate
-from paceline.core.values.scopes import ScopePattern
+from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern
 from paceline.core.values.validation import LONGEST_SECONDS
 from paceline.engine import commands
 from paceline.errors import UnknownName
@@ -42,6 +44,10 @@ INVALID_COOLDOWN = "Body must be { cooldownMs: <non-negative integer> }"
 NO_LIMIT = "No concurrency limit configured for this provider"
 NO_CONFIGURATION = "No concurrency configuration for this provider"
 Body = TypeVar("Body")
+Sent = TypeVar("Sent", bound=msgspec.Struct)
+TIMES = {"cooldown", "interval", "seconds", "since", "until", "paused_since", "paused_until", "paced_until"}
+TIMES |= {"refused_at", "next_try_at"}
+"""Fields of a status that are in seconds."""
 
 
 async def _read_body(request: Request[Any, Any, Any], kind: type[Body], expected: str) -> Body:
@@ -171,31 +177,25 @@ def post_restore(provider_id: FromPath[str], context: Context) -> ScopeRestored:
 @get("/concurrency/status", sync_to_thread=False, summary="The status of every scope")
 def get_status(context: Context) -> ConcurrencyStatus:
     statuses = sorted(context.engine.limiter.statuses(), key=lambda status: status.scope)
-    return ConcurrencyStatus(providers=[_row(status) for status in statuses])
+    return ConcurrencyStatus(providers=[_row(each) for each in statuses if each.scope not in (SESSIONS, RUNS)])
 
 
 def _row(status: ScopeStatus) -> ConcurrencyRow:
-    return ConcurrencyRow(
-        providerId=status.scope,
-        limit=status.limit,
-        inFlight=status.in_flight + status.cooling,
-        queued=status.queued,
-        paused=status.paused,
-        cooldownMs=round(status.cooldown * 1000),
-        autoReduced=status.auto_reduced,
-        configured=status.configured,
-        pausedUntil=UNSET if status.paused_until is None else round(status.paused_until * 1000),
-        autoReducedFrom=UNSET if status.auto_reduced_from is None else status.auto_reduced_from,
-        notice=UNSET if status.notice is None else status.notice,
-        platform=UNSET if status.platform is None else status.platform,
-        adaptive=UNSET if status.adaptive is None else status.adaptive,
-        paused_since=UNSET if status.paused_since is None else status.paused_since,
-        paused_reason=UNSET if status.paused_reason is None else status.paused_reason,
-        paced_until=UNSET if status.paced_until is None else status.paced_until,
-        pace=UNSET if status.pace is None else status.pace,
-        rates=status.rates or UNSET,
-        learnt=UNSET if status.learnt is None else status.learnt,
+    return _sent(
+        status,
+        ConcurrencyRow,
+        in_flight=status.in_flight + status.cooling,
+        pace=None if status.pace is None else _sent(status.pace, ConcurrencyPace),
+        rates=tuple(_sent(rate, ConcurrencyRate) for rate in status.rates),
+        learnt=None if status.learnt is None else _sent(status.learnt, ConcurrencyLearnt),
     )
+
+
+def _sent(value: msgspec.Struct, kind: type[Sent], **changed: object) -> Sent:
+    """Return the value as it is sent here, with its times in milliseconds."""
+    fields = fields_of(kind, value)
+    times = {name: round(fields[name] * 1000) for name in TIMES & fields.keys() if fields[name] is not None}
+    return kind(**fields | times | changed)
 
 
 def _cooldown_of(context: ApiContext, scope: str) -> float | None:
@@ -208,17 +208,3 @@ def _cooldown_of(context: ApiContext, scope: str) -> float | None:
         return status.cooldown
     is_configured = set_by_hand is not None or context.governor.get_limit(scope) is not None
     return context.governor.get_cooldown(scope) if is_configured else None
-
-
-ROUTES: list[HTTPRouteHandler] = [
-    get_limits,
-    get_limit,
-    put_limit,
-    delete_limit,
-    get_cooldown,
-    put_cooldown,
-    put_rate,
-    delete_rate,
-    post_restore,
-    get_status,
-]

@@ -1,14 +1,15 @@
-"""The routes of the gateway's books: its requests that run, wait and ended of late, and what they cost."""
+"""The routes of the gateway: its requests that run, wait and ended of late, what they cost, and its clients' keys."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from litestar import get
-from litestar.handlers import HTTPRouteHandler
+from litestar import Request, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
 from paceline.api.context import Context
+from paceline.api.request_body import read_body
+from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
 from paceline.errors import UnknownName
-from paceline.store.spend import summed
+from paceline.views.accounts import KeyList, NewKeyView, RevokedKeyView, key_list, new_key_view, revoked_key_view
 from paceline.views.gateway_calls import (
     GatewayActivity,
     GatewayRequest,
@@ -57,7 +58,24 @@ def get_spend(
 ) -> GatewaySpend:
     first, fields = spend_since(since, context.now), spend_fields(by)
     unsaved = [row for row in context.calls.unsaved() if row.day >= first and key in (None, row.key)]
-    return spend_view(summed([*context.store.spend(since=first, key=key), *unsaved]), first, fields)
+    return spend_view([*context.store.spend(since=first, key=key), *unsaved], first, fields)
 
 
-ROUTES: list[HTTPRouteHandler] = [get_activity, list_requests, get_request, get_spend]
+@get("/v1/keys", sync_to_thread=False, summary="The keys of clients of the gateway, never their text")
+def get_keys(context: Context) -> KeyList:
+    return key_list(context.store.client_keys(), context.balances, context.now)
+
+
+@post("/v1/keys", status_code=201, opt={"body": KeyRequest}, summary="Create a key; its text is answered once")
+async def post_key(request: Request[Any, Any, Any], context: Context) -> NewKeyView:
+    wanted = await read_body(request, KeyRequest)
+    created = create_key(context.store, context.settings, wanted, now=context.now)
+    context.apply_commands()
+    return new_key_view(created.record, created.text)
+
+
+@delete("/v1/keys/{name:str}", status_code=200, sync_to_thread=False, summary="Revoke a key")
+def delete_key(context: Context, name: FromPath[str]) -> RevokedKeyView:
+    record = revoke_key(context.store, name, now=context.now)
+    context.apply_commands()
+    return revoked_key_view(record)

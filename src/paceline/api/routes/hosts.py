@@ -1,7 +1,7 @@
 """The routes of hosts: what people see of them, and what their workers ask for.
 
 Workers only ever ask. Their routes speak `hosts/messages.py` and are not in the OpenAPI document: both ends are
-Paceline. Never here: what an order or a report means (`engine/hosts`).
+Paceline. Never here: what an order or a report means (`hosts/leader`).
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from litestar.response import Stream
 
@@ -23,9 +22,9 @@ from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
 from paceline.api.request_body import PLAN_BYTES, read_body
 from paceline.engine.engine import Engine
-from paceline.engine.hosts.worker_requests import WorkerRequests
 from paceline.errors import LeadLost
-from paceline.hosts.host_jobs import MOST_SENT_BYTES, may_send, write_wanted
+from paceline.hosts.jobs import MOST_SENT_BYTES, may_send, write_wanted
+from paceline.hosts.leader.registry import WorkerRequests
 from paceline.hosts.messages import JoinRequest, OrdersRequest, Reports
 from paceline.views.hosts import Hosts, host_views
 
@@ -124,7 +123,7 @@ def _workers(context: ApiContext) -> WorkerRequests:
     engine = context.engine
     if not isinstance(engine, Engine) or not engine.lead.is_trusted:
         raise LeadLost("this engine does not lead now; ask again")
-    return WorkerRequests(engine.hosts, engine.settings, owner=engine.lead.owner, now=engine.clock.now)
+    return engine.workers
 
 
 def _json(value: object) -> Response[bytes]:
@@ -151,6 +150,3 @@ async def _pieces(file: Path) -> AsyncIterator[bytes]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(file)
-
-
-ROUTES: list[HTTPRouteHandler] = [get_hosts, post_join, post_orders, post_reports, post_wanted, post_bundle]

@@ -1,27 +1,45 @@
 """The routes of slots, for programs in any language: acquire one and wait for it, renew, signal and release it.
 
-Also signals without a slot, and the status of scopes in seconds. `slot_shortcut.py` calls `acquire` and `release`
-without the framework. Never here: who may enter, and how long a slot lasts; `engine/external_slots` decides that.
+Also signals without a slot, and the status of scopes in seconds. `SlotShortcut` calls `acquire` and `release` without
+the framework. Never here: who may enter, and how long a slot lasts; `engine/capacity/external_slots.py` decides that.
 """
 
-from typing import Annotated, Any
+import logging
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from paceline.api.auth import Header, Receive, Scope, Send
+from paceline.api.auth import App, Header, Receive, Scope, Send
 from paceline.api.context import ApiContext, Context
-from paceline.api.errors import ErrorBody, HttpError
-from paceline.api.request_body import read_body
-from paceline.api.schemas import Ok, Scopes, ScopeSignalBody, SignalBody, SlotDeferral, SlotGrant, SlotRelease
+from paceline.api.errors import (
+    DETAILS,
+    INTERNAL_ERROR,
+    ErrorBody,
+    HttpError,
+    closes_connection,
+    http_error_body,
+    status_of,
+)
+from paceline.api.request_body import SMALL_BYTES, check_media_type, decode_body, read_body
+from paceline.api.schemas import (
+    Ok,
+    Scopes,
+    ScopeSignalBody,
+    SessionRelease,
+    SignalBody,
+    SlotDeferral,
+    SlotGrant,
+    SlotRelease,
+)
 from paceline.core import Deferred
 from paceline.core.signals import KINDS, AnySignal
+from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import canonical_scope
-from paceline.engine.external_slots.leases import CallerGone, SlotRequest
-from paceline.errors import CapacityError, SlotLost, TicketConflict
+from paceline.engine.capacity.leases import CallerGone, SlotRequest
+from paceline.errors import CapacityError, PacelineError, SlotLost, TicketConflict
 from paceline.store import StoredSlot
 
 SLOT_LOST = "slot_lost"
@@ -116,6 +134,17 @@ async def release_slot(
     return await release(context, slot_id, was_used=not abandon)
 
 
+@delete("/v1/slots", status_code=200, summary="Release the slots of a session and of its runs; harmless when repeated")
+async def release_session(
+    context: Context,
+    session: Annotated[str, QueryParameter(description="The session that its slots were requested for")],
+) -> SessionRelease:
+    try:
+        return SessionRelease(session=session, released=await context.engine.leases.release_session(session))
+    except CapacityError as error:
+        raise HttpError(503, str(error)) from None
+
+
 async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -> "JsonResponse":
     try:
         was_held = await context.engine.leases.release(slot_id, was_used=was_used)
@@ -165,9 +194,7 @@ def _grant(slot: StoredSlot) -> SlotGrant:
 
 
 def _deferral(why: Deferred) -> SlotDeferral:
-    return SlotDeferral(
-        reason=why.reason, scope=why.scope, detail=why.detail, retry_at=why.retry_at, position=why.position
-    )
+    return SlotDeferral(**fields_of(SlotDeferral, why))
 
 
 def _signal(body: SignalBody) -> AnySignal:
@@ -201,4 +228,65 @@ class JsonResponse(Response[Any]):
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-ROUTES: list[HTTPRouteHandler] = [acquire_slot, renew_slot, signal_slot, release_slot, signal_scope, get_scopes]
+log = logging.getLogger("paceline.api")
+
+PATH: Final = "/v1/slots"
+
+
+class SlotShortcut:
+    """ASGI middleware that answers the two calls that programs make most, and passes everything else on.
+
+    The framework's routing and parameter handling take longer than everything else in these calls.
+    """
+
+    def __init__(self, app: App, context: ApiContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        slot_id = _slot_to_release(scope)
+        if slot_id is None and not _is_acquire(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            if slot_id is None:
+                response = await self._acquire(scope, receive)
+            else:
+                response = await release(self._context, slot_id)
+        except PacelineError as error:
+            status = status_of(error)
+            closing = [(b"connection", b"close")] if closes_connection(status, scope["headers"]) else []
+            response = JsonResponse(http_error_body(status, str(error)), status, *closing)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], PATH)
+            response = JsonResponse(http_error_body(500, INTERNAL_ERROR), 500)
+        await response.send(scope, receive, send)
+
+    async def _acquire(self, scope: Scope, receive: Receive) -> JsonResponse:
+        check_media_type(scope["headers"])
+        body = await decode_body(await _read_content(receive), SlotRequest)
+        return await acquire(self._context, body, receive)
+
+
+def _is_acquire(scope: Scope) -> bool:
+    return (scope["type"], scope.get("method"), scope.get("path")) == ("http", "POST", PATH)
+
+
+def _slot_to_release(scope: Scope) -> str | None:
+    """Return the id of the slot if the request releases one and has no further parameters."""
+    if scope["type"] != "http" or scope["method"] != "DELETE" or scope["query_string"]:
+        return None
+    path: str = scope["path"]
+    before, _, slot_id = path.rpartition("/")
+    return slot_id if before == PATH and slot_id else None
+
+
+async def _read_content(receive: Receive) -> bytes:
+    content = b""
+    while True:
+        message = await receive()
+        content += bytes(message.get("body", b""))
+        if len(content) > SMALL_BYTES:
+            raise HttpError(413, DETAILS[413])
+        if not message.get("more_body", False):
+            return content

@@ -4,7 +4,7 @@ Agents' output is hostile: it is sent as text without control characters, and ne
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,18 +14,15 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from paceline.api.context import ApiContext, Context
 from paceline.api.errors import HttpError
-from paceline.api.remote_changes import read_remote_patch
-from paceline.api.remote_output import CHANNELS, output_folder, read_piece
-from paceline.api.request_body import read_body
+from paceline.api.remote_units import CHANNELS, output_folder, read_piece, read_remote_patch
+from paceline.api.request_body import read_optional, unfold
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
-from paceline.api.url_paths import unfold
 from paceline.core.values.channels import Channel
 from paceline.engine import commands
-from paceline.engine.campaign_lookup import find_campaign
 from paceline.errors import UnknownName
 from paceline.events import ATTEMPT_STARTS
 from paceline.executors.spool import read_tail
-from paceline.shared_leadership import started_elsewhere
+from paceline.redaction.stored_text import without_secrets
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.transcript import last_output, transcript_provider
@@ -88,7 +85,21 @@ def list_units(
 ) -> Units:
     query = UnitQuery(campaign=campaign, chosen=chosen, search=search.strip(), order=order)
     page = read_units(context.store, query, limit=limit, cursor=cursor)
-    return Units(units=[unit_view(unit) for unit in page.units], cursor=page.cursor)
+    waits = _wait_texts(context, [unit for unit in page.units if unit.state == "todo"])
+    return Units(units=[unit_view(unit) for unit in page.units], cursor=page.cursor, waits_for=waits)
+
+
+def _wait_texts(context: ApiContext, units: Sequence[Unit]) -> dict[str, str]:
+    """Return what each of the units waits for, as its `why` says it."""
+    campaigns = {campaign.name: campaign for campaign in context.store.campaigns()} if units else {}
+    waits, leaderless, trouble = context.engine.wait_reasons(), context.leaderless, context.trouble
+    statuses = () if leaderless is None else context.engine.limiter.statuses()
+    found: dict[str, str] = {}
+    for unit in units:
+        if (campaign := campaigns.get(unit.campaign)) is not None:
+            answers = explain_unit(unit, campaign, waits, leaderless=leaderless, statuses=statuses, trouble=trouble)
+            found[unit.id] = "; ".join(dict.fromkeys(each.detail for each in answers))
+    return found
 
 
 def _find_unit(context: ApiContext, folded_id: str) -> Unit:
@@ -115,11 +126,17 @@ async def get_unit(unit_id: FromPath[str], context: Context) -> UnitDetail:
 @get("/v1/units/{unit_id:str}/why", sync_to_thread=False, summary="What a unit waits for, since when and until when")
 def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
     unit = _find_unit(context, unit_id)
-    campaign = find_campaign(context.store, unit.campaign)
-    host = started_elsewhere(context.store, unit.attempt_id or "")
+    campaign = commands.find_campaign(context.store, unit.campaign)
     waits = context.engine.wait_reasons()
     statuses = context.engine.limiter.statuses()
-    first, *others = explain_unit(unit, campaign, waits, leaderless=context.leaderless, host=host, statuses=statuses)
+    first, *others = explain_unit(
+        unit,
+        campaign,
+        waits,
+        leaderless=context.leaderless,
+        statuses=statuses,
+        trouble=context.trouble,
+    )
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)
 
 
@@ -198,79 +215,37 @@ def _read_tails(folder: str, channels: Sequence[Channel], most_bytes: int) -> tu
     """Return the end of each channel as text, and whether one of them may be truncated."""
     tails = {channel: read_tail(folder, channel, most_bytes) for channel in channels}
     is_truncated = max(map(len, tails.values())) >= most_bytes
-    return {channel: plain_text(data) for channel, data in tails.items()}, is_truncated
+    return {channel: without_secrets(plain_text(data)) for channel, data in tails.items()}, is_truncated
 
 
 # -- control -----------------------------------------------------------------------------------------
 
 
-@post(
-    "/v1/units/{unit_id:str}/retry",
-    status_code=200,
-    summary="Try a unit again; `fresh` gives up its conversation",
-    opt={"body": UnitRetry},
-)
-async def post_unit_retry(request: Request[Any, Any, Any], unit_id: FromPath[str], context: Context) -> UnitView:
-    body = await read_body(request, UnitRetry) if await request.body() else UnitRetry()
-    commands.retry_unit(context.store, _find_unit(context, unit_id), fresh=body.fresh, now=context.now)
-    return _after_command(context, unit_id)
+def _command(
+    name: str, act: Callable[..., object], body: type[msgspec.Struct] | None, summary: str
+) -> HTTPRouteHandler:
+    """Return the route that does this to a unit. `act` takes the members of the body by their names."""
+
+    async def command(request: Request[Any, Any, Any], unit_id: FromPath[str], context: Context) -> UnitView:
+        said = {} if body is None else msgspec.structs.asdict(await read_optional(request, body))
+        act(context.store, _find_unit(context, unit_id), now=context.now, **said)
+        context.apply_commands()
+        return unit_view(_find_unit(context, unit_id))
+
+    command.__name__ = f"post_unit_{name}"
+    options = {} if body is None else {"body": body}
+    return post(f"/v1/units/{{unit_id:str}}/{name}", status_code=200, summary=summary, opt=options)(command)
 
 
-@post(
-    "/v1/units/{unit_id:str}/cancel",
-    sync_to_thread=False,
-    status_code=200,
-    summary="Give up a unit; its session is ended. `retry` undoes it",
-)
-def post_unit_cancel(unit_id: FromPath[str], context: Context) -> UnitView:
-    commands.cancel_unit(context.store, _find_unit(context, unit_id), now=context.now)
-    return _after_command(context, unit_id)
-
-
-@post(
-    "/v1/units/{unit_id:str}/pause",
-    status_code=200,
-    summary="Hold a unit that waits; with `at_turn` also one that runs, once its turn ends",
-    opt={"body": PauseBody},
-)
-async def post_unit_pause(request: Request[Any, Any, Any], unit_id: FromPath[str], context: Context) -> UnitView:
-    body = await read_body(request, PauseBody) if await request.body() else PauseBody()
-    commands.pause_unit(context.store, _find_unit(context, unit_id), at_turn=body.at_turn, now=context.now)
-    return _after_command(context, unit_id)
-
-
-@post("/v1/units/{unit_id:str}/resume", sync_to_thread=False, status_code=200, summary="Let a held unit run again")
-def post_unit_resume(unit_id: FromPath[str], context: Context) -> UnitView:
-    commands.resume_unit(context.store, _find_unit(context, unit_id), now=context.now)
-    return _after_command(context, unit_id)
-
-
-@post(
-    "/v1/units/{unit_id:str}/accept",
-    sync_to_thread=False,
-    status_code=200,
-    summary="Take an unverified unit as done",
-)
-def post_unit_accept(unit_id: FromPath[str], context: Context) -> UnitView:
-    commands.accept_unit(context.store, _find_unit(context, unit_id), now=context.now)
-    return _after_command(context, unit_id)
-
-
-def _after_command(context: ApiContext, unit_id: str) -> UnitView:
-    context.apply_commands()
-    return unit_view(_find_unit(context, unit_id))
-
-
-ROUTES: list[HTTPRouteHandler] = [
-    list_units,
-    get_unit,
-    get_why,
-    get_log,
-    get_output,
-    get_diff,
-    post_unit_retry,
-    post_unit_cancel,
-    post_unit_pause,
-    post_unit_resume,
-    post_unit_accept,
+COMMANDS = [
+    _command("retry", commands.retry_unit, UnitRetry, "Try a unit again; `fresh` gives up its conversation"),
+    _command("cancel", commands.cancel_unit, None, "Give up a unit; its session is ended. `retry` undoes it"),
+    _command(
+        "pause",
+        commands.pause_unit,
+        PauseBody,
+        "Hold a unit that waits; with `at_turn` also one that runs, once its turn ends",
+    ),
+    _command("resume", commands.resume_unit, None, "Let a held unit run again"),
+    _command("accept", commands.accept_unit, None, "Take an unverified unit as done"),
 ]

@@ -1,1 +1,10 @@
-"""One module per command. Its function `command` declares name, options and help, and hands over to the code."""
+"""The commands by topic. A start of `paceline` imports one of these modules.
+
+`plans.py`: add, preview, forecast, demo. `run.py`: run, and what a person sees meanwhile.
+`control.py`: what a person changes, campaigns and capacity alike.
+`status.py`: status, list, limits, events, why, top.
+`units.py`: units, show, apply. `logs.py`: logs, diff. `results.py`: results, summary.
+`gateway.py`: gateway, keys. `home.py`: up, token, gc, export, import. `hosts.py`: hosts, worker.
+`exec.py`: any command inside a slot.
+`doctor.py`: what is wrong with this machine. `detection.py`: detect, report.
+"""

@@ -1,4 +1,7 @@
-"""`doctor`: what is installed, which agent CLIs and accounts work, what is wrong and how to fix it."""
+"""`doctor`: what is installed, which agent CLIs and accounts work, what is wrong and how to fix it.
+
+With `--host`: what another machine has, compared with this one. A session should find the same on both.
+"""
 
 import os
 import platform
@@ -6,31 +9,34 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
 import typer
+from rich.text import Text
 
 from paceline.agents import AgentProfile, agent_names, load_agent
-from paceline.agents.default_login import login_folder, vendor_of
-from paceline.agents.session_environment import metered_variables
-from paceline.agents.versions import (
+from paceline.agents.account import Account
+from paceline.agents.cli_facts import (
+    INSTALL,
     NEWEST_NEEDS_NODE,
     TESTED_VERSIONS,
     is_held_back_by_node,
     is_older_than_tested,
     parse_version,
 )
-from paceline.agents.withheld_variables import matches_any
-from paceline.api.tls import check_exposure, load_certificate
-from paceline.cli.findings import Finding, print_findings
-from paceline.cli.inputs import named_local_zone
-from paceline.cli.openclaw_gateways import examine_openclaw
+from paceline.agents.login import find_login, login_expiry, login_folder, vendor_of
+from paceline.agents.session_environment import matches_any, metered_variables
+from paceline.api.server import check_exposure, load_certificate
+from paceline.cli.main import NOT_ALL_DONE
 from paceline.cli.options import AsJson
-from paceline.cli.output import NOT_ALL_DONE, one_line, print_value
-from paceline.cli.wiring import Home, open_home
+from paceline.cli.output import one_line, out, print_value, unused_account
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.host_access import read_hosts
+from paceline.daemon.times import named_local_zone
 from paceline.errors import (
     EngineBusy,
     InvalidInput,
@@ -42,19 +48,47 @@ from paceline.errors import (
     StoreFull,
     StoreGone,
     StoreTooNew,
+    StoreTooOld,
     StoreUnreachable,
+    UnknownName,
 )
+from paceline.executors.openclaw_child import GatewayDown, SpawnRefused, ToolGateway, gateway_of
 from paceline.executors.private_folder import is_open_to_others
-from paceline.plans.advice import Advice
-from paceline.plans.login_expiry import login_expiry
-from paceline.plans.payer_check import check_payers
-from paceline.plans.preflight import INSTALL, account_troubles, login_troubles
-from paceline.plans.readiness import campaign_advice, hold_advice
-from paceline.settings import AccountSettings, Settings, load_settings
+from paceline.hosts.messages import ProbedAccount
+from paceline.hosts.values import HostFacts
+from paceline.hosts.worker.facts import FactsReader, printed_version
+from paceline.settings import Settings, load_settings
+from paceline.settings.preflight import account_troubles, check_payers, login_troubles
+from paceline.settings.readiness import Advice, campaign_advice, hold_advice
 from paceline.store import Campaign
 from paceline.store.sqlite_file import recovery_advice
+from paceline.views.hosts import HostView
 from paceline.views.units import iter_units
-from paceline.worker.host_facts import printed_version
+
+MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", "bold red")}
+
+
+class Finding(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
+    """The result of one check, and how to fix it. The JSON key of `fix` is `mend`: programs rely on it."""
+
+    what: str
+    verdict: Literal["ok", "note", "wrong"]
+    detail: str
+    fix: str | None = None
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print each finding as a line, with its fix below, and how many there are to fix."""
+    console = out()
+    for finding in findings:
+        mark, style = MARKS[finding.verdict]
+        console.print(Text.assemble((mark, style), f" {finding.what + ' ':<16}", one_line(finding.detail, 300)))
+        if finding.fix is not None:
+            console.print(Text.assemble(" " * 21, ("fix: ", "bold"), one_line(finding.fix, 300)))
+    wrong = sum(finding.verdict == "wrong" for finding in findings)
+    end = "Nothing that was checked is wrong." if not wrong else f"{wrong} to fix."
+    console.print(Text(end, style="bold green" if not wrong else "bold red"))
+
 
 LEAST_FREE_BYTES = 1 << 30
 """A night of sessions writes less output than this."""
@@ -63,16 +97,9 @@ MOST_UNITS = 200
 NIGHT_SECONDS = 24 * 3600.0
 """A login that ends within a day may end during the night."""
 OLDEST_PYTHON = (3, 11)
-AGENT_OF_PROVIDER = {
-    "anthropic": "claude",
-    "openai": "codex",
-    "google": "gemini",
-    "github": "copilot",
-    "qwen": "qwen",
-}
 
 
-def command(
+def doctor_command(
     host: Annotated[
         str | None, typer.Option(metavar="NAME", help="Compare another machine with this one instead.")
     ] = None,
@@ -92,25 +119,22 @@ def command(
 
 
 def _examine_host(name: str) -> list[Finding]:
-    from paceline.cli.host_comparison import examine_host  # the other commands need not load it
-
     with open_home() as home:
         return examine_host(home, name)
 
 
 def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield _python()
-    yield Finding(what="sqlite", verdict="ok", detail=sqlite3.sqlite_version)
+    yield Finding("sqlite", "ok", sqlite3.sqlite_version)
     yield _time_zone()
     try:
         settings = load_settings(start, environ)
     except PacelineError as error:
         for line in str(error).splitlines():
-            yield Finding(
-                what="settings", verdict="wrong", detail=line, fix="correct the line; nothing runs until then"
-            )
+            yield Finding("settings", "wrong", line, "correct the line; nothing runs until then")
         return
     yield _settings_file(settings)
+    yield from _limits(settings)
     yield from _home(environ, start, settings)
     yield from _address(settings)
     yield from _agents(settings, environ)
@@ -123,12 +147,12 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
 def _time_zone() -> Finding:
     zone = named_local_zone()
     if zone is not None:
-        return Finding(what="time zone", verdict="ok", detail=f"{zone.key} (for reset times that name none)")
+        return Finding("time zone", "ok", f"{zone.key} (for reset times that name none)")
     return Finding(
-        what="time zone",
-        verdict="note",
-        detail="this machine names no time zone, so reset times without one are read as UTC",
-        fix="set TZ, for example TZ=Europe/Paris",
+        "time zone",
+        "note",
+        "this machine names no time zone, so reset times without one are read as UTC",
+        "set TZ, for example TZ=Europe/Paris",
     )
 
 
@@ -137,15 +161,23 @@ def _python() -> Finding:
     detail = f"{platform.python_version()}, paceline {version('paceline')}, {platform.system()} {platform.release()}"
     if not sys.platform.startswith("linux"):
         fix = "run it on Linux, or in a Linux container: the supervision of sessions needs Linux"
-        return Finding(what="system", verdict="wrong", detail=detail, fix=fix)
-    return Finding(what="python", verdict="wrong" if is_old else "ok", detail=detail)
+        return Finding("system", "wrong", detail, fix)
+    return Finding("python", "wrong" if is_old else "ok", detail)
 
 
 def _settings_file(settings: Settings) -> Finding:
     if settings.file is None:
         fix = "write paceline.toml here or in ~/.config/paceline/ once you need more than the defaults"
-        return Finding(what="settings", verdict="note", detail="no paceline.toml: the defaults are used", fix=fix)
-    return Finding(what="settings", verdict="ok", detail=str(settings.file))
+        return Finding("settings", "note", "no paceline.toml: the defaults are used", fix)
+    return Finding("settings", "ok", str(settings.file))
+
+
+def _limits(settings: Settings) -> Iterator[Finding]:
+    """Report limits that bind nothing which is configured."""
+    for scope in settings.limits:
+        if (warning := unused_account(settings, scope)) is not None:
+            fix = f"correct {scope!r} in [limits], or configure the account"
+            yield Finding("limits", "note", warning, fix)
 
 
 def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterator[Finding]:
@@ -158,22 +190,22 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
             home.store.append_events([])  # an empty transaction: it fails if the store cannot be written
             home.offline_state(time.time())  # fails if what was learnt cannot be read
             home.store.check()
+            loss = home.lost_work
     except PacelineError as error:
-        yield Finding(what="home", verdict="wrong", detail=str(error), fix=_fix_of_home(error, settings))
+        yield Finding("home", "wrong", str(error), _fix_of_home(error, settings))
         return
     runs = "leads this fleet" if leader is not None and leader.host else "runs here"
     engine = f"an engine {runs} ({leader})" if leader else "no engine runs here now"
-    yield Finding(what="home", verdict="ok", detail=f"{settings.home}, {engine}")
+    yield Finding("home", "ok", f"{settings.home}, {engine}")
+    if loss is not None:
+        what, _, fix = loss.partition(". Restore")
+        yield Finding("home", "wrong", what, f"restore{fix}")
     for folder in were_open:
         yield _privacy(folder)
     free = shutil.disk_usage(settings.home).free
     detail = f"{free / (1 << 30):.1f} GB free"
-    if free < LEAST_FREE_BYTES:
-        yield Finding(
-            what="disk", verdict="wrong", detail=detail, fix="free some space, or set PACELINE_HOME to another disk"
-        )
-    else:
-        yield Finding(what="disk", verdict="ok", detail=detail)
+    is_full = free < LEAST_FREE_BYTES
+    yield Finding("disk", "wrong" if is_full else "ok", detail, HOME_FIXES[StoreFull] if is_full else None)
 
 
 def _address(settings: Settings) -> Iterator[Finding]:
@@ -182,51 +214,51 @@ def _address(settings: Settings) -> Iterator[Finding]:
         check_exposure(settings.api.host, load_certificate(settings.api), insecure=False)
     except InvalidSettings as error:
         fix = "correct tls_cert and tls_key in [api]; `paceline up` does not start until then"
-        yield Finding(what="certificate", verdict="wrong", detail=str(error), fix=fix)
+        yield Finding("certificate", "wrong", str(error), fix)
     except InvalidInput:
         detail = f"api.host = {settings.api.host!r} can be reached from other machines, without TLS"
         fix = "set tls_cert and tls_key in [api], or start it with `paceline up --insecure`"
-        yield Finding(what="address", verdict="note", detail=detail, fix=fix)
+        yield Finding("address", "note", detail, fix)
 
 
 def _privacy(folder: str) -> Finding:
     """Report a folder that others could enter before the home was opened, which makes it private."""
     if is_open_to_others(folder):
         fix = "set PACELINE_HOME to a folder on a file system that keeps permissions"
-        return Finding(what="home", verdict="wrong", detail=f"{folder} cannot be made private", fix=fix)
+        return Finding("home", "wrong", f"{folder} cannot be made private", fix)
     detail = f"{folder} was open to other users of this machine; it is private now"
-    return Finding(what="home", verdict="note", detail=detail)
+    return Finding("home", "note", detail)
+
+
+HOME_FIXES: dict[type[PacelineError], str] = {
+    StoreUnreachable: "start the database server, or correct store.url",
+    StoreTooOld: "finish its work with the version that wrote it, or set PACELINE_HOME to a new home",
+    StoreTooNew: "update Paceline: pip install --upgrade paceline",
+    EngineBusy: "stop the older engine, then run doctor again",
+    StoreFull: "free some space, or set PACELINE_HOME to another disk",
+    StoreBusy: "run doctor again; if it stays so, end the program that keeps the database locked",
+    InvalidSnapshot: "update Paceline, restore a copy of the database, or run: paceline restore --unreadable",
+}
 
 
 def _fix_of_home(error: PacelineError, settings: Settings) -> str:
-    match error:
-        case StoreDamaged() | StoreGone():
-            path = settings.sqlite_path
-            return "restore a copy" if path is None else f"restore a copy; or {recovery_advice(str(path))}"
-        case StoreUnreachable():
-            return "start the database server, or correct store.url"
-        case StoreTooNew():
-            return "update Paceline: pip install --upgrade paceline"
-        case EngineBusy():
-            return "stop the older engine, then run doctor again"
-        case StoreFull():
-            return "free some space, or set PACELINE_HOME to another disk"
-        case StoreBusy():
-            return "run doctor again; if it stays so, end the program that keeps the database locked"
-        case InvalidSnapshot():
-            return "update Paceline, restore a copy of the database, or run: paceline restore --unreadable"
-        case _ if settings.sqlite_path is None:
-            return "correct store.url, or what its user may do"
-        case _:
-            return "make it writable for you, or set PACELINE_HOME to a folder of yours"
+    path = settings.sqlite_path
+    if isinstance(error, StoreDamaged | StoreGone):
+        return "restore a copy" if path is None else f"restore a copy; or {recovery_advice(str(path))}"
+    for kind, fix in HOME_FIXES.items():
+        if isinstance(error, kind):
+            return fix
+    if path is None:
+        return "correct store.url, or what its user may do"
+    return "make it writable for you, or set PACELINE_HOME to a folder of yours"
 
 
 # -- agents and accounts -----------------------------------------------------------------------------
 
 
 def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    subscriptions = [account for account in settings.accounts.values() if account.kind == "subscription"]
-    wanted = {AGENT_OF_PROVIDER.get(account.provider) for account in subscriptions}
+    subscriptions = {account.provider for account in settings.accounts.values() if account.kind == "subscription"}
+    wanted = {name for name in agent_names() if _uses_login_of(load_agent(name), subscriptions)}
     found = 0
     for name in settings.agent_names():
         profile = settings.agent(name)
@@ -239,12 +271,15 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
             yield _cli(name, _version_of(path, environ), path)
         elif name in wanted or name in settings.agents:
             fix = INSTALL.get(program, f"install {program} or put its folder on PATH")
-            yield Finding(
-                what=name, verdict="wrong", detail=f"{program} is not on PATH, and an account needs it", fix=fix
-            )
+            yield Finding(name, "wrong", f"{program} is not on PATH, and an account needs it", fix)
     if not found:
         fix = INSTALL["claude"] + '; plans with agent = "command" run without one'
-        yield Finding(what="agents", verdict="note", detail="no agent CLI is on PATH", fix=fix)
+        yield Finding("agents", "note", "no agent CLI is on PATH", fix)
+
+
+def _uses_login_of(profile: AgentProfile, providers: Collection[str]) -> bool:
+    """Return whether the CLI logs in at one of the providers. The gateway of OpenClaw is a service, not a CLI."""
+    return bool(profile.start) and "{" not in profile.start[0] and vendor_of(profile) in providers
 
 
 def _cli(name: str, version_text: str, path: str) -> Finding:
@@ -252,30 +287,26 @@ def _cli(name: str, version_text: str, path: str) -> Finding:
     detail = f"{version_text} ({path})"
     if name in TESTED_VERSIONS and parse_version(version_text) is None:
         fix = f"compare `{path} --version` with {TESTED_VERSIONS[name][-1]}, the newest version that is tested"
-        return Finding(what=name, verdict="note", detail=f"{detail}: it may be older than what was tested", fix=fix)
+        return Finding(name, "note", f"{detail}: it may be older than what was tested", fix)
     if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
-        return Finding(what=name, verdict="ok", detail=detail)
+        return Finding(name, "ok", detail)
     newest = TESTED_VERSIONS[name][-1]
     fix = f"{INSTALL[name]}@{newest}"
     if name in NEWEST_NEEDS_NODE:
         fix += f" (with Node.js {NEWEST_NEEDS_NODE[name]} or newer: on an older one npm installs an older version)"
     is_old = is_older_than_tested(name, version_text)
     why = "it is older than every tested version" if is_old else "a newer version is tested"
-    return Finding(what=name, verdict="note", detail=f"{detail}: {why}, up to {newest}", fix=fix)
+    return Finding(name, "note", f"{detail}: {why}, up to {newest}", fix)
 
 
 def _version_of(path: str, environ: Mapping[str, str]) -> str:
     found = printed_version(path, environ)
-    return (
-        "does not answer --version"
-        if found is None
-        else "version unknown"
-        if found == "unknown"
-        else one_line(found, 60)
-    )
+    if found is None:
+        return "does not answer --version"
+    return "version unknown" if found == "unknown" else one_line(found, 60)
 
 
-def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[AccountSettings]:
+def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[Account]:
     """Return the default logins of the agents on this machine that no setting describes."""
     path = environ.get("PATH")
     found = [settings.login(name) for name in settings.agent_names() if _is_installed(settings.agent(name), path)]
@@ -297,28 +328,48 @@ def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Ite
         found = check_payers(campaign, [str(folder)], settings, environ)
         for text in found.billing:
             fix = "remove it there; units that meet it are held"
-            yield Finding(what=account.id, verdict="note" if account.is_implicit else "wrong", detail=text, fix=fix)
-        yield from (Finding(what=account.id, verdict="note", detail=text) for text in found.notes)
+            yield Finding(account.id, "note" if account.is_implicit else "wrong", text, fix)
+        yield from (Finding(account.id, "note", text) for text in found.notes)
 
 
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    for account in (*settings.accounts.values(), *_default_logins(settings, environ)):
-        troubles = account_troubles(account, environ) + login_troubles(account, environ)
+    accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
+    troubles = {each.id: account_troubles(each, environ) + login_troubles(each, environ) for each in accounts}
+    has_login = any(not troubles[each.id] and _is_checked(each, environ) for each in accounts)
+    for account in accounts:
         what = account.id
-        for trouble in troubles:
+        for trouble in troubles[what]:
             detail, _, fix = trouble.partition("; ")
-            yield Finding(what=what, verdict="wrong", detail=detail, fix=fix or f"set {account.key_env}")
-        if not troubles:
-            kept = f", the last {account.reserve:.0%} of every window is reserved for you" if account.reserve else ""
-            login = f", the default login in {login_folder(account.provider, environ)}" if account.is_implicit else ""
-            yield Finding(what=what, verdict="ok", detail=f"{account.kind} of {account.provider}{login}{kept}")
+            is_wrong = not (account.is_implicit and has_login)  # a login that nothing may use needs no attention
+            verdict: Literal["note", "wrong"] = "wrong" if is_wrong else "note"
+            yield Finding(what, verdict, detail, fix or f"set {account.key_env}")
+        if not troubles[what]:
+            yield _usable(account, environ)
         if account.kind == "subscription":
-            patterns = metered_variables(load_agent("command"), account.account)
+            patterns = metered_variables(load_agent("command"), account)
             names = sorted(name for name in environ if matches_any(name, patterns))
             if names:
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
-                yield Finding(what=what, verdict="note", detail=f"{detail}, so that they are never billed per token")
+                yield Finding(what, "note", f"{detail}, so that they are never billed per token")
     yield from _shared_logins(settings, environ)
+
+
+def _is_checked(account: Account, environ: Mapping[str, str]) -> bool:
+    """Return whether files and variables show that sessions of the account have a login or a key."""
+    return account.kind == "metered" or find_login(account, environ) is not None
+
+
+def _usable(account: Account, environ: Mapping[str, str]) -> Finding:
+    """Return where the account has its login. Nobody has asked the provider, and for some CLIs nothing shows it."""
+    kept = f", the last {account.reserve:.0%} of every window is reserved for you" if account.reserve else ""
+    detail = f"{account.kind} of {account.provider}{kept}"
+    if account.kind == "metered":
+        return Finding(account.id, "ok", detail)
+    login = find_login(account, environ)
+    if login is None:
+        fix = "start the CLI once by hand to see whether it is logged in"
+        return Finding(account.id, "note", f"{detail}; its login was not checked", fix)
+    return Finding(account.id, "ok", f"{detail}, its login is in {login.where} (it was not tried)")
 
 
 def _shared_logins(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -334,7 +385,7 @@ def _shared_logins(settings: Settings, environ: Mapping[str, str]) -> Iterator[F
                 f"{' and '.join(names)} are one login, in {folder}, so that its limits would count for each of them"
             )
             fix = "name a folder of its own for each in `env`, or remove all but one of them"
-            yield Finding(what=names[0], verdict="wrong", detail=detail, fix=fix)
+            yield Finding(names[0], "wrong", detail, fix)
 
 
 # -- the night ---------------------------------------------------------------------------------------
@@ -358,19 +409,19 @@ def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> I
     except PacelineError:
         return  # the check of the home has reported it
     for advice in held:
-        yield Finding(what="accounts", verdict="wrong", detail=advice.text, fix=advice.fix)
+        yield Finding("accounts", "wrong", advice.text, advice.fix)
     yield from _expiring_logins(accounts, environ, now)
     for name, advice in campaigns:
-        yield Finding(what=name, verdict="note", detail=advice.text, fix=advice.fix)
+        yield Finding(name, "note", advice.text, advice.fix)
 
 
-def _expiring_logins(accounts: Iterable[AccountSettings], environ: Mapping[str, str], now: float) -> Iterator[Finding]:
+def _expiring_logins(accounts: Iterable[Account], environ: Mapping[str, str], now: float) -> Iterator[Finding]:
     """Report logins and keys that end within a week. What may end during the night is wrong."""
     for account in accounts:
         expiry = login_expiry(account, environ)
         if expiry is not None and expiry.is_due(now):
             verdict: Literal["note", "wrong"] = "wrong" if expiry.at - now <= NIGHT_SECONDS else "note"
-            yield Finding(what="accounts", verdict=verdict, detail=expiry.text(account.id, now), fix=expiry.fix)
+            yield Finding("accounts", verdict, expiry.text(account.id, now), expiry.fix)
 
 
 def _open_campaigns(home: Home) -> list[Campaign]:
@@ -382,3 +433,156 @@ def _open_campaigns(home: Home) -> list[Campaign]:
         and counts[campaign.name].todo
         and campaign.agent in home.settings.agent_names()
     ]
+
+
+# -- gateways of OpenClaw -----------------------------------------------------------------------------
+
+PROVIDER = "openclaw-gateway"
+TOKEN = "OPENCLAW_GATEWAY_TOKEN"
+_SECONDS = 20.0
+"""For one answer. A gateway that starts may need longer, and is reported as down."""
+_NO_TASK = "did not understand sessions_spawn"
+"""How a gateway answers that offers the tool, and misses a task."""
+
+
+def examine_openclaw(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the gateway of each account, and the usual one if its token is set."""
+    accounts = [account for account in settings.accounts.values() if account.provider == PROVIDER]
+    for account in accounts:
+        own = {} if account.key_env is None else {TOKEN: environ.get(account.key_env, "")}
+        yield _examine_gateway(account.id, gateway_of({**environ, **account.env, **own}))
+    if not accounts and environ.get(TOKEN):
+        yield _examine_gateway(PROVIDER, gateway_of(environ))
+
+
+def _examine_gateway(what: str, gateway: ToolGateway) -> Finding:
+    try:
+        gateway.invoke("subagents", _SECONDS, action="list")
+        gateway.invoke("sessions_spawn", _SECONDS)
+    except GatewayDown as down:
+        fix = "start it: openclaw gateway run"
+        return Finding(what, "wrong", str(down), fix)
+    except SpawnRefused as refused:
+        if _NO_TASK not in str(refused):
+            detail, _, fix = str(refused).rpartition(": ")
+            return Finding(what, "wrong", detail, fix)
+    return Finding(what, "ok", f"the gateway of OpenClaw at {gateway.url} accepts sub-agents")
+
+
+# -- another machine ----------------------------------------------------------------------------------
+
+
+SHOWN_FOLDERS = 4
+"""Folders of a PATH that a line names: the rest is seen with --json of `paceline hosts`."""
+
+
+def examine_host(home: Home, name: str) -> list[Finding]:
+    """Compare a host with this machine. Raise `UnknownName` if there is no such host."""
+    hosts, is_live = read_hosts(home)
+    view = next((each for each in hosts if each.name == name), None)
+    if view is None:
+        known = ", ".join(each.name for each in hosts) or "none"
+        raise UnknownName(f"there is no host {name!r:.80}; known are: {known}")
+    return list(host_findings(view, own_facts(home.settings, home.environ), is_live=is_live))
+
+
+def own_facts(settings: Settings, environ: Mapping[str, str]) -> HostFacts:
+    """Return what this machine has, as its worker would report it."""
+    logins = [login for name in settings.agent_names() if (login := settings.login(name)) is not None]
+    accounts = {account.id: account for account in (*settings.accounts.values(), *logins)}
+    probed = (
+        ProbedAccount(
+            account=account.id,
+            provider=account.provider,
+            env=account.env,
+            key_env=account.key_env,
+            agents=tuple(name for name in settings.agent_names() if settings.login(name) == account),
+            needs_login=not account.via_gateway,
+        )
+        for account in accounts.values()
+    )
+    programs = {name: profile.start[0] for name, profile in settings.agents.items() if profile.start}
+    return FactsReader(settings.home, environ).read(probed, settings.agent_names(), programs)
+
+
+def host_findings(view: HostView, own: HostFacts, *, is_live: bool) -> Iterator[Finding]:
+    """Yield what differs there, what is missing there, and what is the same."""
+    yield _presence(view, is_live=is_live)
+    if view.version is None:
+        return
+    yield _compared_version(view, own)
+    yield from _programs(view, own)
+    yield from _logins(view, own)
+    yield from _variables(view, own)
+
+
+def _presence(view: HostView, *, is_live: bool) -> Finding:
+    where = f"{view.hostname}, {view.home}" if view.hostname else "no worker has joined yet"
+    if not is_live:
+        fix = "start the daemon with `paceline up`"
+        return Finding(view.name, "note", f"{where}; no daemon runs that could ask it", fix)
+    if view.presence == "joined":
+        size = f"{view.cpus} processors, {(view.memory or 0) / 1e9:.1f} GB of memory"
+        return Finding(view.name, "ok", f"{where}; {size}")
+    fix = view.problem or f"start its worker: `paceline hosts token {view.name}` prints the token that it needs"
+    return Finding(view.name, "wrong", f"{where}; its worker is {view.presence}", fix)
+
+
+def _compared_version(view: HostView, own: HostFacts) -> Finding:
+    if view.version == own.version:
+        return Finding("paceline", "ok", own.version)
+    fix = "install the same version on both"
+    return Finding("paceline", "note", f"{view.version} there, {own.version} here", fix)
+
+
+def _programs(view: HostView, own: HostFacts) -> Iterator[Finding]:
+    here = {cli.agent: cli.version for cli in own.clis}
+    for cli in view.clis:
+        mine = here.get(cli.agent)
+        if cli.version is not None and mine in (None, cli.version):
+            yield Finding(cli.agent, "ok", f"{cli.version} ({cli.path})")
+        elif cli.version is not None:
+            fix = "install the same version on both: agents behave differently in others"
+            yield Finding(cli.agent, "note", f"{cli.version} there, {mine} here", fix)
+        elif mine is not None:
+            state = "does not answer --version there" if cli.path else "is not on the PATH of its worker"
+            how = INSTALL.get(cli.agent, f"install {cli.agent}, or start the worker with another PATH")
+            yield Finding(cli.agent, "wrong", f"it {state}; {mine} here", f"on {view.name}: {how}")
+
+
+def _logins(view: HostView, own: HostFacts) -> Iterator[Finding]:
+    here = {login.account: login.problem for login in own.logins}
+    usable = [login.account for login in view.logins if login.problem is None]
+    if usable:
+        yield Finding("logins", "ok", ", ".join(usable))
+    for login in view.logins:
+        if login.problem is not None:
+            detail, _, fix = login.problem.partition("; ")
+            is_only_there = here.get(login.account, login.problem) is None
+            yield Finding(
+                login.account, "wrong" if is_only_there else "note", detail, f"on {view.name}: {fix}" if fix else None
+            )
+
+
+def _variables(view: HostView, own: HostFacts) -> Iterator[Finding]:
+    same = []
+    for name in sorted({*view.variables, *own.variables}):
+        there, here = view.variables.get(name), own.variables.get(name)
+        if there == here:
+            same.append(name.removesuffix(" --version"))
+        elif name == "PATH":
+            yield from _path(there or "", here or "")
+        else:
+            detail = f"{there or 'not set'} there, {here or 'not set'} here"
+            yield Finding(name.removesuffix(" --version"), "note", detail)
+    if same:
+        yield Finding("the same", "ok", ", ".join(same))
+
+
+def _path(there: str, here: str) -> Iterator[Finding]:
+    """Report folders that programs are found in here and not there: a login without a terminal often lacks some."""
+    missing = [folder for folder in dict.fromkeys(here.split(os.pathsep)) if folder not in there.split(os.pathsep)]
+    if missing:
+        named = ", ".join(missing[:SHOWN_FOLDERS]) + (", ..." if len(missing) > SHOWN_FOLDERS else "")
+        fix = "set PATH where the worker is started, if agents need what is there"
+        yield Finding("PATH", "note", f"without {named}, which are in it here", fix)

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from paceline.agents import Account, AgentProfile, PreparedSession, load_agent
-from paceline.agents.cli_configuration import refuse_billing
+from paceline.agents.billing_check import refuse_billing
 from paceline.agents.session_environment import (
     EnvironmentRules,
     SessionEnvironment,
@@ -20,14 +20,10 @@ from paceline.agents.session_environment import (
     program_environment,
     session_environment,
 )
-from paceline.cli.completion import complete_scope
-from paceline.cli.home_engine import process_slot
-from paceline.cli.inputs import local_zone
-from paceline.cli.output import INTERRUPTED, one_line
-from paceline.cli.time_text import relative
-from paceline.cli.wiring import Home, open_home
-from paceline.config_files.documents import did_you_mean
-from paceline.core import Deferred
+from paceline.cli.main import INTERRUPTED
+from paceline.cli.options import complete_scope
+from paceline.cli.output import one_line
+from paceline.core import Deferred, Ticket
 from paceline.core.signals import (
     AnySignal,
     AuthFailed,
@@ -41,12 +37,15 @@ from paceline.core.signals import (
 )
 from paceline.core.values.channels import Channel
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.slot_engine import SlotEngineStarter
+from paceline.daemon.times import local_zone, relative
 from paceline.detect import StreamReader
-from paceline.engine.external_slots.process_client import enclosing_ticket
-from paceline.engine.external_slots.standalone_host import ProcessSlot
-from paceline.engine.session import counted_signals
+from paceline.engine.capacity.program_slot import ProgramSlot, enclosing_ticket
+from paceline.engine.session.live_session import counted_signals
 from paceline.errors import UnknownName
 from paceline.executors.command_runner import run_in_pipes, run_in_terminal
+from paceline.settings.documents import did_you_mean
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True}
 """Options after the command's name belong to it."""
@@ -95,7 +94,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The limit that it ended at, or `unreachable`; None if it ended for another reason."""
 
 
-def command(
+def exec_command(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
     scope: Annotated[
         str | None,
@@ -133,8 +132,8 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     if shutil.which(program, path=request.env.get("PATH")) is None:
         sys.stderr.write(f"paceline: {one_line(program)} is not a program on your PATH\n")
         return NOT_FOUND
-    slot = process_slot(home)
-    slot.check(request.scopes, priority)
+    home.offline_state(time.time()).governor.check(Ticket("check", request.scopes, priority=priority))
+    slot = ProgramSlot(home.store, ensure_engine=SlotEngineStarter(home).ensure)
     tries = 0
     try:
         while True:
@@ -147,14 +146,14 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
                 _print_withheld(request, run.code)
                 return run.code
             tries += 1
-            _wait_after_limit(request, run, tries, slot)
+            _wait_after_limit(request, run, tries)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
-        slot.close()
+        slot.release()
 
 
-def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int, slot: ProcessSlot) -> None:
+def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int) -> None:
     """Wait here after a limit of a plain program. Otherwise its scope is paused or closed, and its next slot waits."""
     program = one_line(request.command[0], 60)
     if request.reported is not None:
@@ -168,7 +167,7 @@ def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int, slot: Pr
         until = now + min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
     sys.stderr.write(f"paceline: {program} met a limit; it runs again {relative(until - now)}\n")
     sys.stderr.flush()
-    slot.wait(until)
+    time.sleep(max(0.0, until - time.time()))
 
 
 def _ends_at(found: AnySignal, now: float) -> float | None:
@@ -201,8 +200,7 @@ def _read_request(
         account = home.settings.account_at(path[-1]) if "/" in scope else None
     elif account is not None:
         path = path_scopes("/".join(filter(None, (account.scope, _model_of(command, profile)))))
-    payer = account.account if account is not None else None
-    environment = _environment(home, command, profile, payer, rules, is_inside=attempt is not None and scope is None)
+    environment = _environment(home, command, profile, account, rules, is_inside=attempt is not None and scope is None)
     return ExecRequest(
         command=command,
         env=environment.env,
@@ -212,7 +210,7 @@ def _read_request(
         provider=profile.provider,
         parent=parent,
         has_payer=account is not None or bool(profile.start),
-        is_never_metered=attempt is None and not may_bill(payer, rules),
+        is_never_metered=attempt is None and not may_bill(account, rules),
     )
 
 
@@ -272,7 +270,7 @@ def _print_wait(why: Deferred) -> None:
     sys.stderr.flush()
 
 
-def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
+def _run_once(request: ExecRequest, slot: ProgramSlot) -> RunResult:
     """Run the command and read its output."""
     reader = StreamReader(request.provider, tz=local_zone().key)
     signals: list[Signal] = []
@@ -286,7 +284,7 @@ def _run_once(request: ExecRequest, slot: ProcessSlot) -> RunResult:
             signal.raise_signal(signal.SIGTERM)  # the runner passes it on to the command
 
     run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes
-    code = run(request.command, request.env, on_output, slot.serve)
+    code = run(request.command, request.env, on_output, slot.show_life)
     signals += reader.close(exit_code=code, seen_at=time.time())
     counted = [
         each

@@ -1,28 +1,38 @@
-"""`gateway`: the calls of the gateway and what they cost, and the variables for its clients."""
+"""The gateway: the variables for its clients, the keys that they present, and what their calls cost."""
 
 import shlex
 import sys
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
 
+from paceline.agents.account import Account
 from paceline.agents.launch import sdk_gateway_variables
 from paceline.agents.profile import filled
-from paceline.api.token_registry import own_token_of
-from paceline.cli.call_text import count_text, spend_text
-from paceline.cli.daemon_address import daemon_url
-from paceline.cli.live_state import live_spend
+from paceline.api.tokens import own_token_of
 from paceline.cli.options import AsJson
-from paceline.cli.output import one_line, print_table, print_value, say, table
-from paceline.cli.wiring import Home, open_home
-from paceline.engine.key_commands import digest_of_key, present_keys, unknown_address
+from paceline.cli.output import budget_text, count_text, one_line, print_table, print_value, say, spend_text, table
+from paceline.daemon.contact import daemon_url, live_spend, read_keys
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.times import absolute
+from paceline.engine.key_commands import (
+    KeyRequest,
+    create_key,
+    digest_of_key,
+    present_keys,
+    revoke_key,
+    unknown_address,
+)
 from paceline.errors import InvalidInput, UnknownName
-from paceline.settings import AccountSettings, Settings
+from paceline.settings import Settings
+from paceline.views.accounts import KeyView, new_key_view, revoked_key_view
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 
-app = typer.Typer(no_args_is_help=True, help="Set up clients of the gateway, and see what calls cost.")
+# -- gateway ------------------------------------------------------------------------------------------
+
+gateway_app = typer.Typer(no_args_is_help=True, help="Set up clients of the gateway, and see what calls cost.")
 
 By = Annotated[str, typer.Option("--by", metavar="FIELDS", help="day, key, account, model, or several: key,model.")]
 Since = Annotated[
@@ -38,7 +48,7 @@ ClientKeyText = Annotated[
 ]
 
 
-@app.command("env")
+@gateway_app.command("env")
 def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: AsJson = False) -> None:
     """Print the variables that point SDKs and CLIs at the gateway: `eval "$(paceline gateway env team)"`.
 
@@ -56,7 +66,7 @@ def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, a
         sys.stdout.write(export_line(variable, value, shell))
 
 
-def _first_account(settings: Settings, name: str) -> AccountSettings:
+def _first_account(settings: Settings, name: str) -> Account:
     """Return the account behind the address, or the first one of a pool. Raises `InvalidInput` if there is none."""
     pool = settings.key_pools.get(name)
     wanted = name if pool is None else pool.accounts[0]
@@ -86,7 +96,7 @@ def export_line(variable: str, value: str, shell: Literal["sh", "fish"]) -> str:
     return f"export {variable}={shlex.quote(value)}\n"
 
 
-@app.command("spend")
+@gateway_app.command("spend")
 def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json: AsJson = False) -> None:
     """Show what calls of the gateway used and cost. The prices are those of campaigns."""
     fields, first = spend_fields(by), spend_since(since, time.time())
@@ -129,3 +139,106 @@ def _cells(row: SpendSum) -> tuple[str, ...]:
     used = row.tokens
     tokens = (count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
     return f"{row.requests:,}", *tokens, spend_text(row)
+
+
+# -- keys ---------------------------------------------------------------------------------------------
+
+keys_app = typer.Typer(no_args_is_help=True, help="Keys of your own for clients of the gateway: create, list, revoke.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, such as that of a team.")]
+
+
+def _option(metavar: str, help_text: str) -> Any:
+    return typer.Option(metavar=metavar, help=help_text)
+
+
+Pool = Annotated[str | None, _option("P", "The one pool or account that it may use: /gateway/P/. Default: all.")]
+Models = Annotated[str | None, _option("M,...", "The models that it may call, by name or pattern. Default: all.")]
+Rpm = Annotated[int | None, _option("N", "Calls that may start in a minute.")]
+Tpm = Annotated[int | None, _option("N", "Tokens that may be used in a minute.")]
+Parallel = Annotated[int | None, _option("N", "Calls at the same time.")]
+PriorityMax = Annotated[int, _option("N", "The highest priority that its calls may have among each other.")]
+Weight = Annotated[float, _option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")]
+Budget = Annotated[str | None, _option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")]
+AllPaths = Annotated[
+    bool,
+    typer.Option("--all-paths", help="Let it also use files, batches and stored answers, of all teams of the account."),
+]
+
+
+@keys_app.command("create")
+def create_command(
+    name: Name,
+    pool: Pool = None,
+    models: Models = None,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    parallel: Parallel = None,
+    priority_max: PriorityMax = 0,
+    weight: Weight = 1.0,
+    budget: Budget = None,
+    all_paths: AllPaths = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key and print it. It is printed once: the database knows only its hash.
+
+    Clients present it to the gateway in place of an API key. It is good for nothing else. A daemon that runs accepts
+    it at once.
+    """
+    request = KeyRequest(
+        name=name,
+        pool=pool,
+        models=() if models is None else tuple(each.strip() for each in models.split(",")),
+        rpm=rpm,
+        tpm=tpm,
+        parallel=parallel,
+        priority_max=priority_max,
+        weight=weight,
+        budget=budget,
+        all_paths=all_paths,
+    )
+    with open_home() as home:
+        now = time.time()
+        created = create_key(home.store, home.settings, request, now=now)
+        if as_json:
+            print_value(new_key_view(created.record, created.text))
+        else:
+            say(created.text)
+
+
+@keys_app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List the keys and what they allow; never their text."""
+    with open_home() as home:
+        now = time.time()
+        found = read_keys(home, now)
+        if as_json:
+            print_value(found)
+            return
+        if not found.keys:
+            say("No keys yet. `paceline keys create NAME` makes one for a team.")
+            return
+        made = table("key", "address", "models", "limits", "weight", "budget", "since")
+        for key in found.keys:
+            since = absolute(key.created_at, home.zone)
+            address = "all" if key.pool is None else f"/gateway/{key.pool}/"
+            models = ", ".join(key.models) or ("all, and all paths" if key.all_paths else "all")
+            budget = budget_text(key, now, home.zone)
+            made.add_row(key.name, address, models, _limits_text(key), f"{key.weight:g}", budget, since)
+        print_table(made)
+
+
+@keys_app.command("revoke")
+def revoke_command(name: Name, as_json: AsJson = False) -> None:
+    """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
+    with open_home() as home:
+        record = revoke_key(home.store, name, now=time.time())
+        if as_json:
+            print_value(revoked_key_view(record))
+        else:
+            say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
+
+
+def _limits_text(key: KeyView) -> str:
+    named = (("parallel", key.parallel), ("rpm", key.rpm), ("tpm", key.tpm), ("priority", key.priority_max or None))
+    return ", ".join(f"{name} {number:,}" for name, number in named if number is not None)

@@ -1,35 +1,41 @@
-"""`hosts`: other machines, on which workers run sessions."""
+"""Other machines, on which workers run sessions: `hosts`, and `worker` on such a machine."""
 
+import os
 import shlex
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from paceline.agents.account import DEFAULT
-from paceline.api.token_registry import host_token_of, revoke_host_tokens, rotate_host_token
-from paceline.cli.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
+from paceline.agents.session_environment import TOKEN_VARIABLE
+from paceline.api.tokens import host_token_of, revoke_host_tokens, rotate_host_token
 from paceline.cli.options import AsJson
 from paceline.cli.output import one_line, out, print_table, print_value, say, table
-from paceline.cli.time_text import relative
-from paceline.cli.wiring import Home, open_home
-from paceline.config_files.documents import did_you_mean
-from paceline.engine.host_commands import add_host, remove_host
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
+from paceline.daemon.times import relative
+from paceline.engine.commands import add_host, remove_host
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
-from paceline.hosts.known_hosts import known_hosts
 from paceline.hosts.launchers.ssh import SshLauncher
+from paceline.hosts.values import known_hosts
 from paceline.settings import HostSettings
+from paceline.settings.documents import did_you_mean
 from paceline.settings.host_fields import LOCAL_HOST, make_host
 from paceline.views.hosts import HostView
 
-app = typer.Typer()
+# -- hosts --------------------------------------------------------------------------------------------
+
+
+hosts_app = typer.Typer()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name that you give the host.")]
 STYLES = {"joined": "green", "silent": "yellow", "leaving": "yellow", "lost": "bold red", "absent": "dim"}
 GIGABYTE = 1_000_000_000
 
 
-@app.callback(invoke_without_command=True)
+@hosts_app.callback(invoke_without_command=True)
 def list_command(context: typer.Context, as_json: AsJson = False) -> None:
     """List other machines: their workers, sessions, logins, agent CLIs and free memory."""
     if context.invoked_subcommand is not None:
@@ -68,7 +74,7 @@ WorkerHome = Annotated[str | None, _text("PATH", "The folder of the worker on th
 GitRemote = Annotated[str | None, _text("REMOTE", "A git remote that the host pushes branches to.")]
 
 
-@app.command("add")
+@hosts_app.command("add")
 def add_command(
     name: Name,
     ssh: Ssh = None,
@@ -119,7 +125,7 @@ def add_command(
         _add(opened, host, update=update, as_json=as_json)
 
 
-@app.command("remove")
+@hosts_app.command("remove")
 def remove_command(
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
@@ -143,7 +149,7 @@ def remove_command(
         say(f"Its worker could not be stopped, and ends by itself: {problem}", style="yellow")
 
 
-@app.command("token")
+@hosts_app.command("token")
 def token_command(
     name: Name,
     rotate: Annotated[
@@ -259,3 +265,60 @@ def _login_text(host: HostView) -> list[str]:
     usable = [each.account for each in host.logins if each.problem is None]
     others = [f"{each.account} (no)" for each in host.logins if each.problem is not None]
     return [*usable, *(each for each in others if f"/{DEFAULT}" not in each)]
+
+
+# -- worker -------------------------------------------------------------------------------------------
+
+
+def worker_command(
+    connect: Annotated[
+        list[str],
+        typer.Option(metavar="URL", help="Where the leader answers. Repeat it for the other engines of a fleet."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The name of this host.", show_default="as in the token")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file with the token of this host.", show_default="PACELINE_TOKEN"),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="What plans can ask for with `labels`. Repeatable.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Connect to other machines without TLS: the network can read the token.")
+    ] = False,
+) -> None:
+    """Run sessions on this machine for a leader elsewhere, until it is stopped.
+
+    The token comes from [bold]paceline hosts add NAME[/bold] on the leader. Sessions, logins and workspaces are those
+    of this machine, under PACELINE_HOME. [bold]Ctrl-C[/bold] or SIGTERM ends the worker; its sessions continue, and the
+    next worker of this home finds them. If no leader answers within the lease of the host, they are ended.
+
+    Exit codes: 0 stopped; 2 the leader refuses this worker (the token, the name or the version), or an option is wrong;
+    75 another worker or an engine uses this home.
+    """
+    from paceline.daemon.worker_process import run_worker  # the other commands need not load it
+    from paceline.hosts.worker.link import check_address, read_token
+    from paceline.hosts.worker.process import WorkerRequest
+    from paceline.settings.environment import home_folder
+
+    addresses = [check_address(url, insecure=insecure) for url in connect]
+    token = read_token(*_token_text(token_file))
+    if name is not None and name != token.host:
+        raise InvalidInput(f"--name is {name!r}, but the token is one of {token.host!r}: use the token of {name!r}")
+    home = home_folder(Path.cwd(), os.environ)
+    labels = tuple(dict.fromkeys(label or ()))
+    run_worker(WorkerRequest(home=home, addresses=addresses, token=token, labels=labels), os.environ)
+
+
+def _token_text(file: Path | None) -> tuple[str, str]:
+    """Return the token and where it comes from."""
+    if file is None:
+        if TOKEN_VARIABLE not in os.environ:
+            raise InvalidInput(f"the token of this host is missing: pass --token-file FILE, or set {TOKEN_VARIABLE}")
+        return os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE
+    try:
+        return file.read_text(), str(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the token cannot be read from {file}: {error}") from error

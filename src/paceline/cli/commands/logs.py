@@ -1,34 +1,43 @@
-"""`logs UNIT`: the output of the last attempt."""
+"""What a unit printed and changed, on this machine or another host: `logs` and `diff`."""
 
+import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, Protocol
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from paceline.agents.account import split_login
-from paceline.cli.options import AsJson, Follow, UnitName
+from paceline.agents.transcript_reader import TranscriptReader
+from paceline.cli.options import AsJson, Follow, UnitName, find_unit
 from paceline.cli.output import FOLLOW_SECONDS, print_value, say
-from paceline.cli.remote_logs import print_remote_output
-from paceline.cli.unit_lookup import find_unit
-from paceline.cli.wiring import Home, open_home
+from paceline.client.daemon_calls import DaemonConnection, decode_reply, error_of
 from paceline.core.values.channels import Channel
-from paceline.detect.transcripts.reader import TranscriptReader
-from paceline.errors import UnknownName
+from paceline.daemon.home import Home, open_home
+from paceline.errors import PacelineError, UnknownName
 from paceline.executors.spool import OutputReader, is_locked
 from paceline.store import Unit
 from paceline.views.safe_text import printable
 from paceline.views.transcript import Passage, TranscriptText, transcript_provider
+from paceline.views.unit_changes import unit_change, unit_patch
+
+ANSWER_SECONDS = 30.0
+"""How long the daemon may take for a piece: its host answers within 15 s, or not at all."""
+
+
+# -- logs ---------------------------------------------------------------------------------------------
 
 CHANNELS: tuple[Channel, ...] = ("stdout", "stderr", "screen")
 LABEL_STYLES: Final = {"said": "bold", "tool": "bold cyan", "result": "dim", "error": "bold red", "notice": "yellow"}
 
 
-def command(
+def logs_command(
     unit: UnitName,
     channel: Annotated[Channel | None, typer.Option(help="Only this channel.")] = None,
     follow: Follow = False,
@@ -149,3 +158,132 @@ class TranscriptWriter:
         else:
             sys.stdout.buffer.write("".join(passage.text for passage in passages).encode("utf-8", "replace"))
         sys.stdout.flush()
+
+
+def print_remote_output(unit: Unit, writers: Mapping[Channel, Writer], *, follow: bool, as_json: bool) -> None:
+    """Print what the last attempt of the unit has printed on its host, with `follow` until it ends."""
+    if as_json:
+        kept = {channel: _Kept() for channel in writers}
+        asyncio.run(_copy(unit, kept, follow=False))
+        answer: dict[str, str | None] = {"unit": unit.id, "attempt": unit.attempt_id}
+        answer.update((name, each.data.decode(errors="replace")) for name, each in kept.items() if each.data)
+        print_value(answer)
+    else:
+        asyncio.run(_copy(unit, writers, follow=follow))
+
+
+class _Kept:
+    """Keeps what would be printed."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, piece: bytes) -> None:
+        self.data += piece
+
+    def close(self) -> None:
+        """Do nothing: everything is kept."""
+
+
+async def _copy(unit: Unit, writers: Mapping[Channel, Writer], *, follow: bool) -> None:
+    daemon = DaemonConnection(None, None)
+    try:
+        positions = dict.fromkeys(writers, 0)
+        open_channels = dict(writers)
+        while open_channels:
+            has_news = False
+            for channel, writer in list(open_channels.items()):
+                path = f"/v1/units/{quote(unit.id)}/output?channel={channel}&position={positions[channel]}"
+                answer = await daemon.send("GET", path, within=ANSWER_SECONDS)
+                if not answer.is_success:
+                    raise error_of(answer)
+                positions[channel] = int(answer.headers["x-paceline-position"])
+                has_news = has_news or bool(answer.content)
+                writer.write(answer.content)
+                # A last part without a place in the recording comes with every complete answer.
+                if answer.headers["x-paceline-complete"] == "1" or not (answer.content or follow):
+                    writer.close()
+                    del open_channels[channel]
+            if open_channels and not has_news:
+                await asyncio.sleep(FOLLOW_SECONDS)
+    finally:
+        await daemon.aclose()
+
+
+# -- diff ---------------------------------------------------------------------------------------------
+
+
+def diff_command(unit: UnitName, as_json: AsJson = False) -> None:
+    """Show what a unit changed, as a patch: its commit once it is done, before that also what is not committed yet.
+
+    `git apply` reads the output. On a terminal, control characters are removed: an agent's work may be hostile.
+    """
+    with open_home() as home:
+        found = find_unit(home.store, unit)
+    change = unit_change(found)
+    there = None
+    if change.host is not None and found.state != "done":
+        there = read_remote_change(found)
+    pieces = unit_patch(found) if there is None else iter([there.patch.encode()])
+    if there is not None and there.truncated:
+        typer.echo(f"Only the beginning: all of it comes from {change.host} when it is committed.", err=True)
+    if as_json:
+        print_value({**msgspec.structs.asdict(change), "patch": b"".join(pieces).decode(errors="replace")})
+        return
+    if sys.stdout.isatty():
+        _print_safely(found, pieces)
+        return
+    has_change = False
+    for piece in pieces:
+        has_change = has_change or bool(piece)
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    if not has_change:
+        typer.echo(f"{found.id} changed nothing", err=True)
+
+
+def _print_safely(unit: Unit, pieces: Iterator[bytes]) -> None:
+    has_change = False
+    for line in _lines(pieces):
+        has_change = True
+        sys.stdout.write(printable(line.decode(errors="replace").replace("\r\n", "\n")))
+    if not has_change:
+        say(f"({unit.id} changed nothing)", style="dim")
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield whole lines, so that no character is cut."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).splitlines(keepends=True)
+        yield from lines
+    if rest:
+        yield rest
+
+
+MOST_BYTES: Final = 4 << 20
+"""The most that the daemon sends of a patch."""
+
+
+class RemotePatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of a patch, as text without control characters."""
+
+    patch: str
+    truncated: bool
+
+
+def read_remote_change(unit: Unit) -> RemotePatch | None:
+    """Return what a unit has changed on its host by now; None if no daemon answers."""
+    try:
+        return asyncio.run(_read(unit))
+    except PacelineError:
+        return None
+
+
+async def _read(unit: Unit) -> RemotePatch:
+    daemon = DaemonConnection(None, None)
+    try:
+        path = f"/v1/units/{quote(unit.id)}/diff?most_bytes={MOST_BYTES}"
+        return decode_reply(await daemon.send("GET", path, within=ANSWER_SECONDS), RemotePatch)
+    finally:
+        await daemon.aclose()

@@ -1,42 +1,204 @@
-"""`run PLAN...`: add them, run the engine in the foreground until nothing is left to run, and print the result."""
+"""`run PLAN...`: add them, run the engine in the foreground until nothing is left to run, and print the result.
+
+On a terminal a person sees a live screen, elsewhere plain lines. The views read, and never act.
+"""
 
 import asyncio
 import contextlib
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from paceline.cli.home_engine import leading_engine
-from paceline.cli.log_file import LastWarnings, log_to_file
+from paceline.agents.account import login_text
+from paceline.cli.commands.plans import MOST_NAMED, print_added, read_checked_plan
+from paceline.cli.commands.results import work_line
+from paceline.cli.main import INTERRUPTED, NOT_ALL_DONE
 from paceline.cli.options import AsJson, PlanFiles, Update
-from paceline.cli.output import INTERRUPTED, NOT_ALL_DONE, one_line, print_value, say
-from paceline.cli.plan_input import MOST_NAMED, print_added, read_checked_plan
-from paceline.cli.progress import REFRESH_SECONDS, LiveView, PlainView, SilentView, View
-from paceline.cli.report_document import work_line
-from paceline.cli.stop_signals import on_stop_signals
-from paceline.cli.wiring import Home, open_home
+from paceline.cli.output import event_line, one_line, print_value, say, wait_words
 from paceline.core.unit_lifecycle import UnitState
-from paceline.engine import commands as orders
-from paceline.engine.campaign_lookup import find_campaign
-from paceline.engine.engine import Engine
-from paceline.engine.garbage import collect_seldom
-from paceline.engine.store_outage import OUTAGES
-from paceline.errors import EngineBusy, InvalidInput, StoreError
-from paceline.plans.plan_file import Plan
-from paceline.plans.preflight import check_gateway, check_stored, login_troubles
+from paceline.daemon.engines import leading_engine
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.process import LastWarnings, log_to_file, on_stop_signals
+from paceline.daemon.times import clock_time, relative
+from paceline.engine import commands
+from paceline.engine.commands import find_campaign
+from paceline.engine.engine import Engine, collect_seldom
+from paceline.errors import OUTAGES, EngineBusy, InvalidInput, StoreError
+from paceline.events import Event, is_campaign_wait
+from paceline.settings.plan_file import Plan
+from paceline.settings.preflight import check_gateway, check_stored
+from paceline.settings.readiness import plan_warnings
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.campaign_report import read_report
-from paceline.views.status import stopped_units
+from paceline.views.status import stopped_units, total_units
 from paceline.views.units import unit_view
 from paceline.views.why import hint_for, stored_waits, wait_rows
 
+REFRESH_SECONDS = 0.5
+"""Fast enough to feel live, and a small load on the store."""
+RUNNING_ROWS = 8
+PARKED_ROWS = 4
+WAIT_ROWS = 4
+NEWS_ROWS = 6
+PARKED_READ = 200
+"""Units read for the parked section; it shows only the soonest groups."""
+BAR_CELLS = 24
+HIDDEN_EVENTS = ("slot.", "control.")
+"""Slots come by the thousand, and control events are the person's own commands."""
 
-def command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
+
+class View:
+    """A display from before the first pass of the engine to after the last. This one, of --json, shows nothing."""
+
+    def start(self) -> None: ...
+
+    def refresh(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class PlainView(View):
+    """The view for pipes, logs and CI: one line per event."""
+
+    def __init__(self, home: Home, after: int, warnings: LastWarnings) -> None:
+        self._home = home
+        self._seen = after
+        self._warnings = warnings.texts
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+
+    def refresh(self) -> None:
+        while self._warnings:  # first, because one may say that the store cannot be read
+            self._console.print(Text(one_line(self._warnings.popleft(), 400)))
+        for event in self._take_news():
+            self._console.print(Text(event_line(event, self._home.zone)))
+
+    def _take_news(self) -> list[Event]:
+        """Return new events without the hidden ones. What campaigns wait for is not hidden."""
+        stored = self._home.store.events(after=self._seen)
+        if stored:
+            self._seen = stored[-1].id
+        events = [each.event for each in stored]
+        return [each for each in events if is_campaign_wait(each) or not each.name.startswith(HIDDEN_EVENTS)]
+
+
+class LiveView(PlainView):
+    """The view on a terminal: campaigns, running and parked units, what waits and why, and the last events."""
+
+    hint = "Ctrl-C stops, sessions continue"
+
+    def __init__(self, home: Home, names: Sequence[str], after: int, warnings: LastWarnings) -> None:
+        super().__init__(home, after, warnings)
+        self._names = names
+        self._last: deque[Event] = deque(maxlen=NEWS_ROWS)
+        self._parts: list[RenderableType] = []
+        self._live = Live(console=Console(highlight=False, markup=False), auto_refresh=False, transient=True)
+
+    def start(self) -> None:
+        self._live.start()
+
+    def refresh(self) -> None:
+        self._live.update(self.screen(), refresh=True)
+
+    def screen(self) -> RenderableType:
+        """Return what is shown now."""
+        with contextlib.suppress(StoreError):  # the last state stays, with the warning that says why
+            self._last.extend(each for each in self._take_news() if not is_campaign_wait(each))  # it has a section
+            self._parts = self._read_parts(time.time())
+        warnings = [Text(one_line(text), style="bold red") for text in list(self._warnings)]
+        return Group(*self._parts, *warnings)
+
+    def stop(self) -> None:
+        self._live.stop()
+
+    def _read_parts(self, now: float) -> list[RenderableType]:
+        store = self._home.store
+        counts = store.counts()
+        campaigns = [each for each in store.campaigns() if each.name in self._names or _has_work(counts.get(each.name))]
+        parts: list[RenderableType] = [
+            Text(f"paceline · {clock_time(now, self._home.zone)} · {self.hint}", "dim"),
+            _campaign_table(campaigns, counts),
+        ]
+        parts += _section("running", [_running_line(unit, now) for unit in store.running_units()], RUNNING_ROWS)
+        parts += _section("parked", self._parked_lines(now), PARKED_ROWS)
+        waits = stored_waits(self._home.store).items()
+        parts += _section(
+            "waiting",
+            [f"{line.strip()}: {wait_words(why.detail, why.retry_at, now)}" for line, why in waits],
+            WAIT_ROWS,
+        )
+        news = [event_line(event, self._home.zone) for event in self._last]
+        return parts + _section("what happened", news, NEWS_ROWS)
+
+    def _parked_lines(self, now: float) -> list[str]:
+        """Return parked units grouped by campaign and reason, the soonest first."""
+        page = self._home.store.units(state="todo", limit=PARKED_READ)
+        groups: dict[tuple[str, str], list[float]] = {}
+        for unit in page.units:
+            if unit.is_parked and unit.resume_at is not None:
+                groups.setdefault((unit.campaign, unit.reason or ""), []).append(unit.resume_at)
+        soonest = sorted(groups.items(), key=lambda group: min(group[1]))
+        return [
+            f"{campaign}: {len(times)} until {clock_time(min(times), self._home.zone)}"
+            f" ({relative(min(times) - now)}): {reason}"
+            for (campaign, reason), times in soonest
+        ]
+
+
+def _has_work(counts: UnitCounts | None) -> bool:
+    return counts is not None and bool(counts.todo or counts.running)
+
+
+def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    made.add_column("campaign", overflow="ellipsis")  # in a narrow terminal names and bars give way to the numbers
+    made.add_column("", max_width=BAR_CELLS)
+    for name in ("done", "running", "waiting", "parked", "failed"):
+        made.add_column(name, justify="right", no_wrap=True)
+    for campaign in campaigns:
+        each = counts.get(campaign.name, UnitCounts())
+        total = total_units(each)
+        name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
+        made.add_row(
+            one_line(name, 30),
+            ProgressBar(total=max(1, total), completed=each.done),
+            f"{each.done}/{total}",
+            str(each.running),
+            str(each.todo - each.parked),
+            str(each.parked),
+            Text(str(stopped_units(each)), style="bold red" if stopped_units(each) else ""),
+        )
+    return made
+
+
+def _running_line(unit: Unit, now: float) -> str:
+    where = f" on {login_text(unit.account)}" if unit.account else ""
+    age = relative(unit.started_at - now).removesuffix(" ago") if unit.started_at else "just now"
+    again = f", try {unit.counters.attempts}" if unit.counters.attempts > 1 else ""
+    return f"{unit.id}{where} for {age}{again}"
+
+
+def _section(title: str, lines: list[str], most: int) -> list[RenderableType]:
+    if not lines:
+        return []
+    shown: list[RenderableType] = [Text(f"{title}", style="bold")]
+    shown += [Text("  " + one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(Text(f"  … and {len(lines) - most} more", style="dim"))
+    return shown
+
+
+def run_command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
     """Run plans to their end, in spite of limits, crashes and reboots.
 
     All plans are checked first, whole. Then their units run as real agent sessions, as many at once as the limits
@@ -61,13 +223,14 @@ def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool
         with leading_engine(home) as engine, log_to_file(home) as warnings:
             after = home.last_event_id()
             with home.store.together():
-                added = [orders.add_plan(home.store, plan, update=update, now=time.time()) for plan in plans]
+                added = [commands.add_plan(home.store, plan, update=update, now=time.time()) for plan in plans]
             plans.clear()  # the engine reads units from the store; a long plan would fill the memory all night
             if not as_json:
-                for name, each in zip(names, added, strict=True):
-                    print_added(name, each)
-            view = _view(home, names, after, warnings, as_json=as_json)
-            is_interrupted = asyncio.run(_drive(engine, view))
+                with contextlib.suppress(OSError):  # a log on a full disk does not keep the campaign from running
+                    for name, each in zip(names, added, strict=True):
+                        print_added(name, each)
+            view = view_of(home, names, after, warnings, as_json=as_json)
+            is_interrupted = asyncio.run(drive(engine, view))
     except EngineBusy as error:
         raise EngineBusy(f"{error}; or give it the work: paceline add {paths[0]}") from error
     if is_interrupted:
@@ -76,7 +239,7 @@ def _run_plans(home: Home, paths: Sequence[Path], *, update: bool, as_json: bool
 
 
 def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
-    """Read and check all plans, and warn about the logins of their accounts, each once."""
+    """Read and check all plans, and warn about what would spoil the night, each once."""
     plans = [read_checked_plan(home, path) for path in paths]
     first: dict[str, Path] = {}
     for path, plan in zip(paths, plans, strict=True):
@@ -85,24 +248,21 @@ def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
         if first.setdefault(name, path) is not path:
             raise InvalidInput(f"{first[name]} and {path} are both the campaign {name!r}; name each plan once")
     check_stored(home.store, home.settings, serves_gateway=False)
-    found = [
-        account
-        for plan in plans
-        for account in home.settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
-    ]
-    for account in {each.id: each for each in found}.values():
-        for trouble in login_troubles(account, home.environ):
-            sys.stderr.write(f"Warning: {trouble}\n")
+    now = time.time()
+    found = [each for plan in plans for each in plan_warnings(plan, home.settings, home.environ, now)]
+    for warning in dict.fromkeys(found):
+        sys.stderr.write(f"Warning: {one_line(warning, 400)}\n")
     return plans
 
 
-def _view(home: Home, names: Sequence[str], after: int, warnings: LastWarnings, *, as_json: bool) -> View:
+def view_of(home: Home, names: Sequence[str], after: int, warnings: LastWarnings, *, as_json: bool) -> View:
+    """Return the view for the output of this process: a screen on a terminal, lines elsewhere, none with JSON."""
     if as_json:
-        return SilentView()
+        return View()
     return LiveView(home, names, after, warnings) if sys.stdout.isatty() else PlainView(home, after, warnings)
 
 
-async def _drive(engine: Engine, view: View) -> bool:
+async def drive(engine: Engine, view: View) -> bool:
     """Run the engine until nothing is left or a signal stops it. Returns whether a signal did."""
     loop = asyncio.get_running_loop()
     received: list[signal.Signals] = []
@@ -115,14 +275,16 @@ async def _drive(engine: Engine, view: View) -> bool:
     with on_stop_signals(stop):
         view.start()
         collect_seldom()
+        running = asyncio.ensure_future(engine.run(until_idle=True))
         try:
-            running = asyncio.ensure_future(engine.run(until_idle=True))
             while not running.done():
                 await asyncio.wait({running}, timeout=REFRESH_SECONDS)
-                with contextlib.suppress(StoreError):  # a view that cannot be drawn must not stop the engine
+                with contextlib.suppress(StoreError, OSError):  # a view that cannot be drawn must not stop the engine
                     view.refresh()
             await running
         finally:
+            running.cancel()  # it has ended, unless this was interrupted before a signal could stop it
+            await asyncio.gather(running, return_exceptions=True)
             view.stop()
     return bool(received)
 
@@ -202,10 +364,18 @@ def _print_end(home: Home, name: str) -> None:
 
 
 def _print_holds(home: Home, campaign: Campaign) -> None:
-    """Print what the units that are left wait for, and the command that lifts it."""
+    """Print what the units that are left wait for, and the command that lifts it.
+
+    A held login needs none: an engine asks it again when it starts.
+    """
+    now = time.time()
+    governor = home.offline_state(now).governor
     for wait in wait_rows(stored_waits(home.store), [campaign]):
         say(f"{campaign.name} waits: {one_line(wait.detail)}; paceline why UNIT says what to do.")
-        if (hint := hint_for(wait.reason, wait.scope)) is not None:
+        hint = hint_for(wait.reason, wait.scope)
+        if hint is not None and governor.ask_login_again(wait.scope, now=now):
+            say("When that is fixed, run again: the login is asked again by itself.")
+        elif hint is not None:
             say(f"When that is fixed: {hint}, then run again.")
 
 

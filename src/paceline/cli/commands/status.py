@@ -1,24 +1,67 @@
-"""`status`: the engine, the pool and every scope that needs attention, as they are now."""
+"""What is going on: `status`, `list`, `limits`, `events`, `why` and `top`."""
 
+import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET
+import typer
 from rich.text import Text
 
-from paceline.cli.call_text import account_notes, budget_text, call_counts_text, failure_text
-from paceline.cli.limit_text import condition_text, limit_text
-from paceline.cli.live_state import read_accounts, read_keys, read_live
-from paceline.cli.options import AsJson
-from paceline.cli.output import one_line, out, print_value
-from paceline.cli.time_text import moment
-from paceline.cli.wiring import Home, open_home
-from paceline.views.accounts import AccountView
-from paceline.views.capacity import capacity_rows
+from paceline.cli.options import MOST_SEARCHED, AsJson, Follow, UnitName, complete_unit, find_unit
+from paceline.cli.output import (
+    FOLLOW_SECONDS,
+    LimitLine,
+    account_notes,
+    audit_entry,
+    audit_line,
+    budget_text,
+    call_counts_text,
+    call_tokens_text,
+    condition_text,
+    cost_text,
+    event_json,
+    event_line,
+    event_style,
+    failure_text,
+    learnt_text,
+    limit_line,
+    limit_text,
+    one_line,
+    open_text,
+    out,
+    print_fact,
+    print_line,
+    print_table,
+    print_value,
+    say,
+    table,
+)
+from paceline.daemon.contact import asking, read_accounts, read_keys, read_live
+from paceline.daemon.home import Home, open_home
+from paceline.daemon.times import moment
+from paceline.engine.command_log import is_change
+from paceline.engine.commands import MOST_LISTED, find_campaign
+from paceline.engine.key_commands import present_keys, scope_of_key
+from paceline.errors import InvalidInput, UnknownName
+from paceline.events import is_campaign_wait
+from paceline.settings.documents import did_you_mean
+from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
+from paceline.views.accounts import AccountBudget, AccountView, KeyView
+from paceline.views.campaigns import CampaignSummary, campaign_summary
+from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
-from paceline.views.gateway_calls import GatewayCounts, MemberFailure
-from paceline.views.status import StatusSummary, read_status_summary
+from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure
+from paceline.views.status import StatusSummary, read_status_summary, stopped_units, total_units
+from paceline.views.units import UnitEvents, iter_units
+from paceline.views.why import Why
+
+# -- status -------------------------------------------------------------------------------------------
 
 
 class StatusReport(StatusSummary, frozen=True, kw_only=True):
@@ -28,7 +71,7 @@ class StatusReport(StatusSummary, frozen=True, kw_only=True):
     accounts: Sequence[AccountView]
 
 
-def command(as_json: AsJson = False) -> None:
+def status_command(as_json: AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
         live = read_live(home)
@@ -45,36 +88,358 @@ def command(as_json: AsJson = False) -> None:
 
 def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
+    fact = partial(print_fact, width=15)
     if engine.since is not None:
-        where = f"process {engine.pid}" if engine.host is UNSET else f"process {engine.pid} on {engine.host}"
-        _print_fact("engine", f"{engine.state}, {where}, since {moment(engine.since, now, home.zone)}")
+        where = f"process {engine.pid}" if engine.host is None else f"process {engine.pid} on {engine.host}"
+        fact("engine", f"{engine.state}, {where}, since {moment(engine.since, now, home.zone)}")
     else:
-        _print_fact("engine", "not running; `paceline run PLAN` starts it")
+        fact("engine", "not running; `paceline run PLAN` starts it")
+    if (trouble := home.trouble) is not None:
+        fact("store", f"nothing starts: {trouble}")
     sessions = f"{pool.running} of {limit_text(pool.sessions)} sessions running"
-    _print_fact("pool", f"{sessions}, {pool.waiting} units waiting, {pool.parked} parked")
+    fact("pool", f"{sessions}, {pool.waiting} units waiting, {pool.parked} parked")
     units = msgspec.structs.asdict(status.units)
-    _print_fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
+    fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
-        _print_fact("gateway", call_counts_text(status.gateway))
+        fact("gateway", call_counts_text(status.gateway))
     for failure in status.failures:
-        _print_fact(failure.scope, failure_text(failure, now, home.zone))
+        fact(failure.scope, failure_text(failure, now, home.zone))
     for key in read_keys(home, now).keys:
         if key.is_reached:
-            _print_fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
+            fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
     for account in status.accounts:
         for note in account_notes(account, now, home.zone):
-            _print_fact(account.scope, note)
+            fact(account.scope, note)
     if status.next_resume_at is not None:
-        _print_fact("next resume", moment(status.next_resume_at, now, home.zone))
+        fact("next resume", moment(status.next_resume_at, now, home.zone))
     for campaign in fleet.campaigns:
         if campaign.pause_reason is not None:
             hint = f"fix the cause, then `paceline resume {campaign.name}`"
-            _print_fact(campaign.name, f"paused itself: {campaign.pause_reason}; {hint}")
+            fact(campaign.name, f"paused itself: {campaign.pause_reason}; {hint}")
     for row in capacity_rows(fleet):
         if condition := condition_text(row, now):
-            _print_fact(row.scope, condition)
-    _print_fact("home", str(home.path))
+            fact(row.scope, condition)
+    fact("home", str(home.path))
 
 
-def _print_fact(name: str, value: str) -> None:
-    out().print(Text.assemble((f"{name:<14} ", "dim"), one_line(value, 300)))
+# -- list ---------------------------------------------------------------------------------------------
+
+
+def list_command(as_json: AsJson = False) -> None:
+    """List the campaigns and how far they are."""
+    with open_home() as home:
+        counts = home.store.counts()
+        campaigns = [campaign_summary(each, counts.get(each.name, UnitCounts())) for each in home.store.campaigns()]
+    if as_json:
+        print_value({"campaigns": campaigns})
+    elif campaigns:
+        _print_campaigns(campaigns)
+    else:
+        say("No campaigns yet. `paceline run PLAN` adds one and runs it.")
+
+
+def _print_campaigns(campaigns: list[CampaignSummary]) -> None:
+    columns = ("campaign", "state", "priority", "agent", "done", "running", "waiting", "parked", "failed")
+    made = table(*columns, right=("priority", *columns[4:]))
+    for campaign in campaigns:
+        each = campaign.units
+        agent = f"{campaign.agent} {campaign.model or ''}".strip()
+        waiting = each.todo - each.parked
+        numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, stopped_units(each))
+        made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
+    print_table(made)
+    for campaign in campaigns:
+        if campaign.pause_reason is not None:
+            say(f"{campaign.name} paused itself: {one_line(campaign.pause_reason, 300)}")
+            say(f"  Fix the cause, then `paceline resume {campaign.name}`.")
+
+
+# -- limits -------------------------------------------------------------------------------------------
+
+LONGEST_STATE = 1000
+"""Characters of a state: all of a usual one. A terminal folds it."""
+
+
+def limits_command(as_json: AsJson = False) -> None:
+    """Show every limit: the value in force, its source, what was learned, what is paused or closed."""
+    with open_home() as home:
+        now = time.time()
+        lines = [
+            limit_line(row, home.settings, now)
+            for row in limit_rows(home.read_fleet(now, scopes=read_live(home).scopes))
+        ]
+    if as_json:
+        print_value({"limits": lines})
+        return
+    _print_limits(lines)
+
+
+def _print_limits(lines: list[LimitLine]) -> None:
+    numbers = ("limit", "configured", "platform", "adaptive", "in flight")
+    made = table("scope", *numbers, "from", "state", right=numbers)
+    for line in lines:
+        learned = ("" if each is None else str(each) for each in (line.platform, line.adaptive))
+        made.add_row(
+            line.scope,
+            limit_text(line.effective),
+            limit_text(line.configured),
+            *learned,
+            str(line.in_flight or ""),
+            line.source,
+            one_line(line.state, LONGEST_STATE),
+        )
+    print_table(made)
+
+
+# -- events -------------------------------------------------------------------------------------------
+
+PAGE_EVENTS = 1000
+"""Events per read: a pipe gets its first lines at once, and a long history needs few reads."""
+
+
+def events_command(
+    unit: Annotated[
+        str | None,
+        typer.Option(metavar="UNIT", help="Only this unit: its events, and its waits.", autocompletion=complete_unit),
+    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Only changes by people and programs: when, who, what, and to what.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the last events.")] = 50,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="ID", help="Events after this id, instead of the last ones.")
+    ] = None,
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what happened: starts, ends, parks, pauses, windows, limits. With --json one event per line."""
+    if audit and unit is not None:
+        raise InvalidInput("--audit shows the changes of the whole fleet: leave out --unit")
+    with open_home() as home:
+        start = after or 0
+        if unit is not None:
+            found = find_unit(home.store, unit)
+            take = UnitEvents(home.store, found, find_campaign(home.store, found.campaign)).take
+        else:
+            if after is None and not audit:
+                start = max(0, home.last_event_id() - limit)
+            take = NewEvents(home, start, audit=audit).take
+        events: Iterable[StoredEvent] = (event for event in take() if event.id > start)
+        if after is None:
+            events = deque(events, maxlen=limit)
+        elif not follow:
+            events = islice(events, limit)
+        while True:
+            for event in events:
+                _print_event(event, home, audit=audit, as_json=as_json)
+            if not follow:
+                return
+            time.sleep(FOLLOW_SECONDS)
+            events = take()
+
+
+class NewEvents:
+    """The events that were not taken before, page by page; with `audit` only changes by people and programs."""
+
+    def __init__(self, home: Home, after: int, *, audit: bool) -> None:
+        self._store = home.store
+        self._after = after
+        self._audit = audit
+
+    def take(self) -> Iterator[StoredEvent]:
+        while page := self._store.events(after=self._after, limit=PAGE_EVENTS):
+            for event in page:
+                self._after = event.id
+                if not self._audit or is_change(event.event):
+                    yield event
+
+
+def _print_event(stored: StoredEvent, home: Home, *, audit: bool, as_json: bool) -> None:
+    event = stored.event
+    if as_json:
+        print_line({**event_json(stored), **(audit_entry(event) if audit else {})})
+    elif audit:
+        say(audit_line(event, home.zone))
+    else:
+        out().print(Text(event_line(event, home.zone), style=event_style(event)))
+
+
+# -- why ----------------------------------------------------------------------------------------------
+
+CALL_MARK = "req-"
+"""How the ids of calls begin."""
+MOST_WAITS = 5
+"""Past waits that are shown of a unit that has ended; `events --unit` has all."""
+
+
+def why_command(unit: UnitName, as_json: AsJson = False) -> None:
+    """Show what holds a unit, since when, until when, and what you can do about it.
+
+    For a call of the gateway, give the x-paceline-request-id of its answer, or an id that the page lists. For an
+    account, a pool or a key, give its name or its scope.
+    """
+    with open_home() as home:
+        if unit.startswith(CALL_MARK):
+            call = _find_call(home, unit)
+            print_value(call) if as_json else _print_call(call, home)
+            return
+        try:
+            found = find_unit(home.store, unit)
+        except UnknownName:
+            if (capacity := _capacity_of(home, unit)) is None:
+                raise _unknown(home, unit) from None
+            print_value(capacity) if as_json else _print_capacity(capacity, home)
+            return
+        campaign = find_campaign(home.store, found.campaign)
+        first, *others = home.explain_unit(found, campaign)
+        waited = [] if found.state in ("todo", "running") else _last_waits(home, found, campaign)
+        if as_json:
+            more = {"others": others, "waited": [event_json(each) for each in waited]}
+            print_value({**msgspec.to_builtins(first), **{name: value for name, value in more.items() if value}})
+            return
+        _print_why(first, home)
+        for wait in waited:
+            out().print(Text.assemble(("  before ", "dim"), event_line(wait.event, home.zone)))
+        for each, before in zip(others, [first, *others], strict=False):
+            _print_why(each if each.since != before.since else msgspec.structs.replace(each, since=None), home)
+
+
+def _last_waits(home: Home, unit: Unit, campaign: Campaign) -> list[StoredEvent]:
+    """Return the last things that the campaign of a unit waited for while the unit did."""
+    events = UnitEvents(home.store, unit, campaign).take()
+    return list(deque((each for each in events if is_campaign_wait(each.event)), maxlen=MOST_WAITS))
+
+
+def _unknown(home: Home, name: str) -> UnknownName:
+    """Return the error for a name that means nothing here."""
+    units = [unit.id for unit in iter_units(home.store, campaign=None, most=MOST_SEARCHED)]
+    keys = [each.key.name for each in present_keys(home.store.client_keys())]
+    others = [*home.settings.accounts, *home.settings.key_pools, *keys]
+    missing = f"there is no unit, account, pool or key {name!r:.80}"
+    campaign, _, inner = name.partition("/")
+    if (hint := did_you_mean(name, units)) and inner:
+        return UnknownName(f"{missing}{hint}")
+    if of_campaign := [unit for unit in units if inner and unit.startswith(f"{campaign}/")]:
+        more = f" and {len(of_campaign) - MOST_LISTED} more" if len(of_campaign) > MOST_LISTED else ""
+        return UnknownName(f"{missing}; {campaign} has {', '.join(of_campaign[:MOST_LISTED])}{more}")
+    if hint := did_you_mean(name, [*units, *(unit.partition("/")[2] for unit in units), *others]):
+        return UnknownName(f"{missing}{hint}")
+    listed = f" Accounts, pools and keys are: {', '.join(others)}." if others else ""
+    help_text = f"`paceline units CAMPAIGN` lists units; the id of a call begins with {CALL_MARK}"
+    return UnknownName(f"{missing}.{listed} {help_text}")
+
+
+def _find_call(home: Home, name: str) -> GatewayRequest:
+    """Return the call of the gateway that the daemon knows by this id."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask(f"/v1/gateway/requests/{quote(name, safe='')}")
+    if answer is None:
+        raise UnknownName(f"{name} is a call of the gateway, and no daemon answers here: it knows them while it runs")
+    if (found := answer.decoded(GatewayRequest)) is None:
+        raise UnknownName(
+            f"the daemon does not know the call {name}: it keeps the last 1,000 that ended, since its start. "
+            "`paceline gateway spend` has the sums of all"
+        )
+    return found
+
+
+class _Capacity(msgspec.Struct, frozen=True):
+    """The scopes of an account, a pool or a key, its accounts that fail calls of pools, and budgets by scope.
+
+    `missing` names the variables of keys, by scope, that the running daemon has not.
+    """
+
+    scopes: Sequence[ScopeCapacity]
+    failures: Sequence[MemberFailure]
+    budgets: Mapping[str, AccountBudget | KeyView]
+    missing: Mapping[str, str]
+
+
+def _capacity_of(home: Home, name: str) -> _Capacity | None:
+    """Return what the name of an account, a pool or a key stands for; None if it is no such name."""
+    settings = home.settings
+    pool = settings.key_pools.get(name)
+    accounts = {name, *(() if pool is None else pool.all_accounts)}
+    meant = {each.scope for each in settings.accounts.values() if {each.name, each.scope} & accounts}
+    meant |= {scope_of_key(name), name}
+    live = read_live(home)
+    fleet = home.read_fleet(time.time(), scopes=live.scopes)
+    rows = capacity_rows(fleet)
+    of_models = tuple(f"{scope}/" for scope in meant)
+    found = [
+        row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))
+    ]
+    if not found:
+        return None
+    known = [each for each in read_accounts(home, fleet) if each.scope in meant]
+    budgets: dict[str, AccountBudget | KeyView] = {
+        each.scope: each.daily_budget for each in known if each.daily_budget is not None
+    }
+    keys = [each for each in read_keys(home, fleet.now).keys if scope_of_key(each.name) in meant]
+    budgets |= {scope_of_key(each.name): each for each in keys if each.budget is not None}
+    is_live = live.scopes is not None
+    missing = {each.scope: each.key.name for each in known if is_live and each.key and not each.key.is_set}
+    return _Capacity(found, [each for each in live.failures if each.scope in meant], budgets, missing)
+
+
+def _print_capacity(capacity: _Capacity, home: Home) -> None:
+    now = time.time()
+    failures = {each.scope: failure_text(each, now, home.zone) for each in capacity.failures}
+    for row in capacity.scopes:
+        of = "" if row.limit is None else f" of {row.limit}"
+        budget = capacity.budgets.get(row.scope)
+        spent = None if budget is None else f"its budget: {budget_text(budget, now, home.zone)}"
+        name = capacity.missing.get(row.scope)
+        key = None if name is None else f"its key: {name} is not set where `paceline up` was started"
+        known = (failures.get(row.scope), key, spent, condition_text(row, now))
+        state = "; ".join(filter(None, known)) or open_text(row)
+        out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
+        print_fact("  now", f"{row.in_flight}{of} in flight, {row.queued} waiting")
+
+
+def _print_call(call: GatewayRequest, home: Home) -> None:
+    if call.status is None:
+        state = "runs" if call.reason is None else f"waits: {call.reason}"
+    else:
+        state = f"answered with {call.status}{'' if call.reason is None else f': {call.reason}'}"
+    out().print(Text.assemble((f"{call.id} ", "bold"), one_line(state, 400)))
+    is_late = call.status is not None and call.retry_at is not None
+    print_fact("  answer", call.detail)
+    print_fact("  scope", call.scope or None)
+    print_fact("  model", call.model)
+    print_fact("  key", call.key)
+    print_fact("  again" if is_late else "  until", _moment(call.retry_at, home))
+    if call.detail is None:
+        print_fact("  waited", f"{call.waited_seconds:.2f} s of {call.seconds:.2f} s")
+    if call.tokens is not None:
+        print_fact("  tokens", call_tokens_text(call.tokens))
+        print_fact("  cost", cost_text(call.cost))
+
+
+def _moment(at: float | None, home: Home) -> str | None:
+    return None if at is None else moment(at, time.time(), home.zone)
+
+
+def _print_why(why: Why, home: Home) -> None:
+    out().print(Text.assemble((f"{why.unit} is {why.state}: ", "bold"), one_line(why.detail, 400)))
+    print_fact("  scope", why.scope)
+    print_fact("  limit", None if why.learnt is None else learnt_text(why.learnt, time.time()))
+    print_fact("  since", _moment(why.since, home))
+    print_fact("  until", _moment(why.until, home))
+    print_fact("  to do", why.hint)
+
+
+# -- top ----------------------------------------------------------------------------------------------
+
+
+def top_command() -> None:
+    """Watch and control campaigns, capacity, units and events live in the terminal; ? lists the keys.
+
+    It works with and without a running engine. For programs there is [bold]paceline status --json[/bold].
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):  # the toolkit draws on stderr
+        raise InvalidInput("top is a live view and needs a terminal; for programs there is `paceline status --json`")
+    from paceline.cli.top.app import TopApp  # the other commands need not load a terminal toolkit
+
+    with open_home() as home:
+        TopApp(home).run()

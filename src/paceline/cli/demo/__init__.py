@@ -1,6 +1,5 @@
-"""`paceline demo`: the engine runs two campaigns of real processes against a fake provider, and shows it live.
+"""`paceline demo`: the engine runs two campaigns of real processes against a fake provider.
 
-`scenario.py` sets everything up, `agent.py` is the program that runs, `progress.py` what is known about it. `show.py`,
-`view.py`, `summary.py` and `dashboard.py` show it. Nothing here decides which session may start: the engine does, as in
-any other home.
+`agent.py` is the program that runs, `scenario.py` all the rest. Nothing here decides which session may start: the
+engine does, as in any other home.
 """

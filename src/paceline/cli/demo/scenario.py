@@ -1,36 +1,96 @@
-"""The scenario of the demo: a fake provider on loopback, two campaigns in a temporary home, one engine.
+"""The demo: a fake provider on loopback, two campaigns in a temporary home, one engine, the dashboard, and the figures.
 
 Everything is real, but small: HTTP, a SQLite store, supervised processes, output that is read as it is printed. Only
-time is short: a five-hour window lasts seconds.
+time is short: a five-hour window lasts seconds. A person sees it in the view of `paceline run`.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import Final
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from paceline.agents import AgentProfile
-from paceline.cli.demo.dashboard import dashboard
-from paceline.cli.demo.progress import CampaignProgress, DemoProgress, UnitProgress
-from paceline.cli.inputs import local_zone
-from paceline.cli.wiring import engine_settings
-from paceline.clock import SystemClock
-from paceline.core import GovernorSettings, ScopeStatus
+from paceline.agents.account import Account
+from paceline.api.app import create_app
+from paceline.api.context import ApiContext
+from paceline.api.server import serve
+from paceline.api.tokens import load_tokens
+from paceline.cli.commands.run import LiveView, drive, view_of
+from paceline.cli.main import INTERRUPTED
+from paceline.cli.output import print_value, say
 from paceline.core.values.scopes import SESSIONS
+from paceline.daemon.contact import dashboard_url
+from paceline.daemon.engines import leading_engine
+from paceline.daemon.home import Home
+from paceline.daemon.process import LastWarnings
 from paceline.engine.engine import Engine
-from paceline.engine.governor_state import load_governor
-from paceline.executors.process import ProcessExecutor
-from paceline.settings import AccountSettings, ConfiguredLimit, EngineTable, Settings, governor_settings
-from paceline.simulation.provider import FakeProvider, Scenario, Step, Window
+from paceline.events import ATTEMPT_STARTS, Event
+from paceline.settings import ConfiguredLimit, EngineTable, Settings
+from paceline.simulation.provider.fake import FakeProvider
+from paceline.simulation.provider.scenario import Scenario, Step, Window
 from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
 
+# -- what is counted ----------------------------------------------------------------------------------
+
+WAITING: Final = frozenset({"unit.requeued", "unit.failed"})
+
+
+class DemoCounts:
+    """The sessions of the demo: how many at once, how many resumed, and how many both campaigns wanted."""
+
+    def __init__(self, units: Mapping[str, Collection[str]], started_at: float) -> None:
+        self.started_at = started_at
+        self.resumed = 0
+        self.reopenings = 0
+        self.peak_sessions = 0
+        self.contested = dict.fromkeys(units, 0)
+        """The sessions that a campaign got while the other one had work waiting, too."""
+        self.done_at: dict[str, float] = {}
+        self._waits_from: dict[str, float] = {f"{name}/{unit}": 0.0 for name, ids in units.items() for unit in ids}
+        self._running: set[str] = set()
+        self._left = {name: len(ids) for name, ids in units.items()}
+
+    def record(self, event: Event) -> None:
+        """Count an event of the engine."""
+        self.reopenings += event.name == "window.reopened"
+        if event.unit is None:
+            return
+        campaign = event.unit.partition("/")[0]
+        if event.name in ATTEMPT_STARTS:
+            self.contested[campaign] += all(self._waits(other, event.at) for other in self.contested)
+            self._waits_from.pop(event.unit, None)
+            self._running.add(event.unit)
+            self.peak_sessions = max(self.peak_sessions, len(self._running))
+            self.resumed += event.fields["session_id"] is not None
+        elif event.name in WAITING or event.name == "unit.parked":
+            resume_at = event.fields.get("resume_at")
+            self._waits_from[event.unit] = resume_at if isinstance(resume_at, float) else event.at
+            self._running.discard(event.unit)
+        elif event.name == "unit.done":
+            self._running.discard(event.unit)
+            self._left[campaign] -= 1
+            if not self._left[campaign]:
+                self.done_at[campaign] = event.at - self.started_at
+
+    def _waits(self, campaign: str, now: float) -> bool:
+        """Return whether a unit waits for a session. A parked one whose time has come does."""
+        return any(unit.startswith(f"{campaign}/") and at <= now for unit, at in self._waits_from.items())
+
+
+# -- the scenario -------------------------------------------------------------------------------------
+
+HOST = "127.0.0.1"
 PROVIDER, ACCOUNT, AGENT = "anthropic", "max-1", "demo"
 SCOPE = f"{PROVIDER}/{ACCOUNT}"
 CAMPAIGNS = {"review": 1, "docs": 0}
@@ -42,6 +102,8 @@ EXTENTS = ("", " and its tests", " for a reader in a hurry", " in one sentence",
 """Suffixes of the prompts. Answers differ in length with them, so that sessions do not all end at the same moment."""
 TOO_LONG_SECONDS = 120.0
 """Several times the length of a demo: one that runs longer hangs."""
+MOST_EVENTS = 10_000
+"""Many more than a demo stores."""
 HEARTBEAT_SECONDS = 0.2
 """Much shorter than in a real home, like all times of the demo."""
 GRACE_SECONDS = 2.0
@@ -66,48 +128,32 @@ class DemoPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demo:
-    """One run of the demo. `progress` and `provider` can be read while it runs; `url` opens the dashboard."""
+    """One run of the demo. `url` opens the dashboard, and `provider` has seen every request."""
 
-    def __init__(
-        self,
-        plan: DemoPlan,
-        provider: FakeProvider,
-        progress: DemoProgress,
-        store: Store,
-        engine: Engine,
-        settings: GovernorSettings,
-        url: str,
-    ) -> None:
+    def __init__(self, plan: DemoPlan, home: Home, engine: Engine, provider: FakeProvider, url: str) -> None:
         self.plan = plan
-        self.url = url
+        self.home = home
         self.provider = provider
-        self.progress = progress
-        self._store = store
-        self._engine = engine
-        self._settings = settings
-        self._last_event = 0
+        self.url = url
+        self.campaigns = CAMPAIGNS
+        self.started_at = time.time()
+        self.engine = engine
 
     async def run(self) -> None:
         """Run until every unit is done. Raises TimeoutError if that takes too long."""
         async with asyncio.timeout(TOO_LONG_SECONDS):
-            await self._engine.run(until_idle=True)
+            await self.engine.run(until_idle=True)
 
-    def refresh(self) -> ScopeStatus:
-        """Read the events that the engine has stored since the last call, and return the state of the account."""
-        news = self._store.events(after=self._last_event)
-        if news:
-            self._last_event = news[-1].id
-        # At the same moment, events of the account come before those of units: they are the reason.
-        for event in sorted((stored.event for stored in news), key=lambda event: (event.at, event.unit is not None)):
-            self.progress.record(event)
-        now = time.time()
-        status = load_governor(self._store, self._settings, now).status(SCOPE, now=now)
-        assert status is not None
-        return status
+    def counts(self) -> DemoCounts:
+        """Return what is counted of the events that are stored."""
+        counts = DemoCounts(dict.fromkeys(CAMPAIGNS, MODULES[: self.plan.units]), self.started_at)
+        for stored in self.home.store.events(limit=MOST_EVENTS):
+            counts.record(stored.event)
+        return counts
 
     def units(self) -> tuple[Unit, ...]:
         """Return all units, as stored."""
-        return self._store.units(limit=self.plan.units * len(CAMPAIGNS)).units
+        return self.home.store.units(limit=self.plan.units * len(CAMPAIGNS)).units
 
 
 @asynccontextmanager
@@ -115,23 +161,20 @@ async def open_demo(plan: DemoPlan) -> AsyncIterator[Demo]:
     """Set up the provider, the home and the engine. On exit all processes and files are removed."""
     async with FakeProvider(scenario_of(plan)) as provider:
         with tempfile.TemporaryDirectory(prefix="paceline-demo-") as folder:
-            home = Path(folder)
-            settings = _settings(plan, provider, home)
-            store, executor = SqliteStore(home / "paceline.db"), ProcessExecutor(str(home / "spool"))
-            try:
-                progress = DemoProgress(_add_campaigns(store, plan, home), time.time())
-                engine = _engine(settings, store, executor)
-                async with dashboard(engine, settings, executor.spool) as url:
-                    yield Demo(plan, provider, progress, store, engine, governor_settings(settings), url)
-            finally:
-                await _end_sessions(store, executor)
-                executor.close()
-                store.close()
+            settings = _settings(plan, provider, Path(folder))
+            with contextlib.closing(SqliteStore(settings.home / "paceline.db")) as store:
+                _add_campaigns(store, plan, settings.home)
+                home = Home(settings, store, {"PATH": os.defpath})
+                try:
+                    with leading_engine(home) as engine:
+                        async with _dashboard(engine, home) as url:
+                            yield Demo(plan, home, engine, provider, url)
+                finally:
+                    await _end_sessions(home)
 
 
 def scenario_of(plan: DemoPlan) -> Scenario:
-    # `late`: headers have the reset in whole seconds, so a window that opens exactly then would refuse the canary.
-    window = Window(name="5h", seconds=plan.window_seconds, requests=plan.window_requests, late=-1.0)
+    window = Window(name="5h", seconds=plan.window_seconds, requests=plan.window_requests)
     return Scenario(
         latency=plan.latency,
         tokens_per_second=plan.words_per_second,
@@ -143,10 +186,9 @@ def scenario_of(plan: DemoPlan) -> Scenario:
     )
 
 
-def _add_campaigns(store: Store, plan: DemoPlan, home: Path) -> list[CampaignProgress]:
+def _add_campaigns(store: Store, plan: DemoPlan, home: Path) -> None:
     """Store the campaigns, the one with the higher priority first."""
     (home / "work").mkdir()
-    campaigns = []
     for name, priority in CAMPAIGNS.items():
         specs = [
             UnitSpec(id=module, prompt=f"{name} of {module}.py{extent}", cwd=str(home / "work"))
@@ -154,10 +196,6 @@ def _add_campaigns(store: Store, plan: DemoPlan, home: Path) -> list[CampaignPro
         ]
         campaign = Campaign(name=name, priority=priority, agent=AGENT, accounts=(ACCOUNT,))
         store.add_campaign(campaign, specs, update=False, now=time.time())
-        campaigns.append(
-            CampaignProgress(name, priority, {spec.id: UnitProgress(f"{name}/{spec.id}") for spec in specs})
-        )
-    return campaigns
 
 
 def _settings(plan: DemoPlan, provider: FakeProvider, home: Path) -> Settings:
@@ -174,22 +212,10 @@ def _settings(plan: DemoPlan, provider: FakeProvider, home: Path) -> Settings:
     return Settings(
         home=home,
         limits={limit.scope: limit for limit in limits},
-        accounts={ACCOUNT: AccountSettings(name=ACCOUNT, provider=PROVIDER, kind="subscription", env=env)},
+        accounts={ACCOUNT: Account(name=ACCOUNT, provider=PROVIDER, kind="subscription", env=env)},
         engine=EngineTable(heartbeat=HEARTBEAT_SECONDS),
         store_url=f"sqlite:///{home / 'paceline.db'}",
         agents={AGENT: _profile()},
-    )
-
-
-def _engine(settings: Settings, store: Store, executor: ProcessExecutor) -> Engine:
-    return Engine(
-        engine_settings(settings, local_zone(), settings.home),
-        store=store,
-        executor=executor,
-        clock=SystemClock(),
-        agents=settings.agent,
-        environ={"PATH": os.defpath},
-        owner="demo",
     )
 
 
@@ -205,15 +231,185 @@ def _profile() -> AgentProfile:
     )
 
 
-async def _end_sessions(store: Store, executor: ProcessExecutor) -> None:
+async def _end_sessions(home: Home) -> None:
     """End the sessions of an interrupted demo. Sessions outlive their engine by design; these must not."""
-    attempts = [unit.attempt_id for unit in store.running_units() if unit.attempt_id is not None]
-    live = [handle for attempt in attempts if (handle := executor.adopt(attempt)) is not None]
-    for handle in live:
-        executor.stop(handle, grace=GRACE_SECONDS / 2)
-    give_up_at = time.monotonic() + GRACE_SECONDS
-    while any(not handle.state().is_over for handle in live) and time.monotonic() < give_up_at:
-        await executor.wait_ended(GRACE_SECONDS / 10)
-    for handle in live:
-        if not handle.state().is_over:
-            executor.kill(handle)
+    with contextlib.closing(home.executor()) as executor:
+        attempts = [unit.attempt_id for unit in home.store.running_units() if unit.attempt_id is not None]
+        live = [handle for attempt in attempts if (handle := executor.adopt(attempt)) is not None]
+        for handle in live:
+            executor.stop(handle, grace=GRACE_SECONDS / 2)
+        give_up_at = time.monotonic() + GRACE_SECONDS
+        while any(not handle.state().is_over for handle in live) and time.monotonic() < give_up_at:
+            await executor.wait_ended(GRACE_SECONDS / 10)
+        for handle in live:
+            if not handle.state().is_over:
+                executor.kill(handle)
+
+
+@asynccontextmanager
+async def _dashboard(engine: Engine, home: Home) -> AsyncIterator[str]:
+    """Serve the dashboard on a free port, and yield the address that opens it."""
+    engine.start()
+    tokens = load_tokens(home.path)
+    context = ApiContext(
+        engine,
+        settings=home.settings,
+        spool=home.spool(),
+        zone=home.zone,
+        environ=home.environ,
+        folder=home.path,
+        since=time.time(),
+    )
+    try:
+        async with serve(create_app(context, tokens=tokens, host=HOST), HOST) as served:
+            try:
+                yield dashboard_url(served.url, tokens.full)
+            finally:
+                context.close()
+    finally:
+        engine.close()
+
+
+# -- what a person sees -------------------------------------------------------------------------------
+
+
+PLAN = DemoPlan()
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of the contested sessions that a campaign got, and the share that its priority entitles it to."""
+
+    campaign: str
+    priority: int
+    got: float
+    due: float
+    done_at: float | None
+
+
+class DemoFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is counted. Times are seconds."""
+
+    units: int
+    done: int
+    attempts: int
+    """Charged attempts: only a real failure of the work counts."""
+    sessions: int
+    parked: int
+    resumed: int
+    """Sessions that continued a conversation."""
+    conversations: int
+    """As the provider saw them. As many as units: none was started twice."""
+    steps: int
+    answers: int
+    """As many as steps: no step was asked twice."""
+    refusals: int
+    reopenings: int
+    peak_sessions: int
+    shares: tuple[Share, ...]
+    seconds: float
+
+    @property
+    def lost(self) -> int:
+        return self.units - self.done
+
+
+def figures(demo: Demo, now: float) -> DemoFigures:
+    """Return the figures, from the store and the journal of the provider."""
+    counts, units = demo.counts(), demo.units()
+    served = [request for request in demo.provider.requests if request.ending == "served"]
+    return DemoFigures(
+        units=len(units),
+        done=sum(unit.state == "done" for unit in units),
+        attempts=sum(unit.counters.failures for unit in units),
+        sessions=sum(unit.counters.attempts for unit in units),
+        parked=sum(unit.counters.parks for unit in units),
+        resumed=counts.resumed,
+        conversations=len({request.session for request in served}),
+        steps=len(units) * demo.plan.steps,
+        answers=len(served),
+        refusals=demo.provider.rate_limited,
+        reopenings=counts.reopenings,
+        peak_sessions=counts.peak_sessions,
+        shares=shares(demo.campaigns, counts),
+        seconds=now - demo.started_at,
+    )
+
+
+def shares(priorities: Mapping[str, int], counts: DemoCounts) -> tuple[Share, ...]:
+    """Return the shares. Each level of priority is worth twice the one below."""
+    given = max(1, sum(counts.contested.values()))
+    weights = sum(2.0**priority for priority in priorities.values())
+    return tuple(
+        Share(
+            campaign=name,
+            priority=priority,
+            got=counts.contested[name] / given,
+            due=2.0**priority / weights,
+            done_at=counts.done_at.get(name),
+        )
+        for name, priority in priorities.items()
+    )
+
+
+def figure_rows(found: DemoFigures) -> list[tuple[str, str]]:
+    """Return the summary as names and values."""
+    return [
+        ("units done", f"{found.done} of {found.units}, {found.lost} lost"),
+        ("attempts charged", f"{found.attempts}; rate-limit refusals are not counted as failed attempts"),
+        ("429s met", str(found.refusals)),
+        ("quota window", f"closed and reopened by a canary {found.reopenings} time{'s' * (found.reopenings != 1)}"),
+        ("parked", f"{found.parked} times; {found.resumed} sessions continued their conversation"),
+        ("answers", f"{found.answers} for {found.steps} steps of work, in {found.conversations} conversations"),
+        ("sessions", f"{found.sessions}, never more than {found.peak_sessions} at once"),
+        *((f"share of {share.campaign}", _share_words(share)) for share in found.shares),
+        ("time", f"{found.seconds:.0f} s"),
+    ]
+
+
+def _share_words(share: Share) -> str:
+    done = "" if share.done_at is None else f", done after {share.done_at:.0f} s"
+    return f"{share.got:.0%} while both had work (due {share.due:.0%}){done}"
+
+
+def summary_table(found: DemoFigures) -> Table:
+    table = Table(title="What the engine did", title_justify="left", show_header=False, title_style="bold")
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in figure_rows(found):
+        table.add_row(name, value)
+    return table
+
+
+def show_demo(*, as_json: bool) -> int:
+    """Run the demo and show it. Returns the exit code: 0 if every unit was done."""
+    try:
+        found = asyncio.run(play(PLAN, as_json=as_json))
+    except TimeoutError:
+        print("paceline: the demo did not end in time; please report this", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):  # before the engine ran
+        found = None
+    if found is None:
+        return INTERRUPTED
+    if as_json:
+        print_value(found)
+    else:
+        Console().print(summary_table(found))
+    return 1 if found.lost else 0
+
+
+async def play(plan: DemoPlan, *, as_json: bool = False) -> DemoFigures | None:
+    """Run the demo, show it, and return the figures; None if a signal stopped it.
+
+    Raises TimeoutError if it hangs, which would be a bug.
+    """
+    async with open_demo(plan) as demo:
+        if not as_json:
+            say(f"The dashboard, while the demo runs: {demo.url}")
+        view = view_of(demo.home, list(demo.campaigns), 0, LastWarnings(demo.home.zone), as_json=as_json)
+        if isinstance(view, LiveView):
+            view.hint = "Ctrl-C ends the demo and its sessions"
+        async with asyncio.timeout(TOO_LONG_SECONDS):
+            if await drive(demo.engine, view):
+                return None
+        return figures(demo, time.time())

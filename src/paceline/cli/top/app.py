@@ -21,29 +21,39 @@ from textual.containers import Container
 from textual.events import DescendantFocus
 from textual.widgets import Footer, Input, Static
 
-from paceline.cli.top import actions, panes, row_text
-from paceline.cli.top.detail import UnitInspection, inspect_unit
-from paceline.cli.top.dialogs import AskScreen, ConfirmScreen, HelpScreen
-from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot
-from paceline.cli.top.table import LiveTable
-from paceline.cli.top.table_row import Row
-from paceline.cli.top.unit_screen import UnitScreen
-from paceline.cli.unit_lookup import find_unit
-from paceline.cli.wiring import Home
+from paceline.cli.commands import control
+from paceline.cli.commands.control import ControlResult
+from paceline.cli.options import find_unit
+from paceline.cli.top import cells
+from paceline.cli.top.screens import AskScreen, ConfirmScreen, HelpScreen, UnitScreen
+from paceline.cli.top.snapshot import KEPT_EVENTS, SnapshotReader, TopSnapshot, UnitInspection, inspect_unit
+from paceline.cli.top.table import LiveTable, Row
 from paceline.core.values.scopes import SESSIONS
+from paceline.daemon.home import Home
+from paceline.engine.commands import find_campaign
 from paceline.errors import PacelineError
 from paceline.store import Unit
-from paceline.views.units import PHASES, OrderedPage, PageStart, UnitChoice, UnitPhase, read_ordered_page
+from paceline.views.units import PHASES, CountedPage, PageStart, UnitFilter, UnitPhase, UnitQuery, read_counted_page
 
+ALL_UNITS = UnitQuery(order="attention")
 REFRESH_SECONDS = 1.0
 """Fast enough for countdowns in seconds, and a small load on the store."""
 THEME = "ansi-dark"
 """The terminal's own colours and background, light or dark."""
 
-ROW_ORDERS: Final[dict[str, tuple[str, str, Callable[[Home, str], str]]]] = {
-    "pause": ("campaigns", "campaign", actions.pause_or_resume),
-    "restore": ("capacity", "scope", actions.restore),
-    "retry": ("units", "unit", actions.try_again),
+INSTEAD = "capacity"
+"""The pane that is used instead of one that went."""
+
+
+def _pause_or_resume(home: Home, name: str) -> ControlResult:
+    is_paused = find_campaign(home.store, name).state == "paused"
+    return control.resume(home, [name]) if is_paused else control.pause(home, [name])
+
+
+ROW_CHANGES: Final[dict[str, tuple[str, str, Callable[[Home, str], ControlResult]]]] = {
+    "pause": ("campaigns", "campaign", _pause_or_resume),
+    "restore": ("capacity", "scope", lambda home, scope: control.restore(home, scope, known=[scope])),
+    "retry": ("units", "unit", control.retry_failed),
 }
 """What the keys do to the chosen row of a pane, and what such a row is called."""
 
@@ -65,13 +75,13 @@ class TopApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (150, "-wide")]  # noqa: RUF012 (no class variable to the type checker)
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "order('pause')", "pause/resume"),
+        Binding("p", "change('pause')", "pause/resume"),
         Binding("P", "pause_all", "all", show=False),
         Binding("o", "pool", "pool"),
         Binding("l", "limit", "limit"),
-        Binding("r", "order('restore')", "restore"),
+        Binding("r", "change('restore')", "restore"),
         Binding("c", "cancel", "cancel"),
-        Binding("R", "order('retry')", "retry unit"),
+        Binding("R", "change('retry')", "retry unit"),
         Binding("slash", "search", "filter"),
         Binding("s", "next_phase", "state"),
         Binding("escape", "clear", "no filter", show=False),
@@ -91,20 +101,20 @@ class TopApp(App[None]):
         self._trouble: str | None = None
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
         self._words: dict[str, str] = {}
-        self._choice = UnitChoice()
+        self._choice = ALL_UNITS
         self._page_starts = [PageStart()]
-        self._page: OrderedPage | None = None
+        self._page: CountedPage | None = None
         self._landing: int | None = None
         self._is_stale = asyncio.Event()
 
     def compose(self) -> ComposeResult:
         yield Static(Text("reading ..."), id="strip")
         with Container(id="panes"):
-            yield LiveTable("campaigns", row_text.CAMPAIGN_COLUMNS)
-            yield LiveTable("capacity", row_text.CAPACITY_COLUMNS)
-            yield LiveTable("keys", row_text.KEY_COLUMNS)
-            yield LiveTable("units", row_text.UNIT_COLUMNS)
-            yield LiveTable("events", row_text.EVENT_COLUMNS, follows=True)
+            yield LiveTable("campaigns", cells.CAMPAIGN_COLUMNS)
+            yield LiveTable("capacity", cells.CAPACITY_COLUMNS)
+            yield LiveTable("keys", cells.KEY_COLUMNS)
+            yield LiveTable("units", cells.UNIT_COLUMNS)
+            yield LiveTable("events", cells.EVENT_COLUMNS, follows=True)
         yield Static(id="info")
         yield Input(id="search", placeholder="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
@@ -134,9 +144,9 @@ class TopApp(App[None]):
             self._trouble = str(error)
         else:
             self._snapshot, self._trouble = snapshot, None
-            self._events.extend(row_text.event_row(each, self._home.zone) for each in snapshot.events)
+            self._events.extend(cells.event_row(each, self._home.zone) for each in snapshot.events)
             if page is None:
-                self._choose(UnitChoice())
+                self._choose(ALL_UNITS)
             elif (choice, start) == (self._choice, self._page_starts[-1]):  # else the page was turned meanwhile
                 self._page = page
                 if not page.units and page.following is not None:  # nothing among those that one page examines
@@ -144,13 +154,13 @@ class TopApp(App[None]):
                     self._is_stale.set()
         self._show()
 
-    def _read(self, choice: UnitChoice, start: PageStart) -> tuple[TopSnapshot, OrderedPage | None]:
+    def _read(self, choice: UnitQuery, start: PageStart) -> tuple[TopSnapshot, CountedPage | None]:
         """Read a snapshot and a page of units. There is no page if the chosen campaign was deleted."""
         if self._reader is None:
             self._reader = SnapshotReader(self._home)
         snapshot = self._reader.read(self._now())
         is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
-        return snapshot, read_ordered_page(self._home.store, choice, start) if is_there else None
+        return snapshot, read_counted_page(self._home.store, choice, start) if is_there else None
 
     async def _in_store_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -163,21 +173,35 @@ class TopApp(App[None]):
     def _show(self) -> None:
         strip = self.screen_stack[0].query_one("#strip", Static)
         if self._snapshot is None:
-            strip.update(row_text.plain(self._trouble or "", "bold red"))
+            strip.update(cells.plain(self._trouble or "", "bold red"))
             return
         snapshot, now, zone = self._snapshot, self._snapshot.at, self._home.zone
         with self.batch_update():
-            strip.update(row_text.strip(snapshot, zone, self._trouble))
-            campaigns = [row_text.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
-            self._fill("campaigns", campaigns, f"none yet: {row_text.START} adds one and runs it")
-            scopes = [row_text.scope_row(row, now, zone) for row in snapshot.scopes]
+            strip.update(cells.strip(snapshot, zone, self._trouble))
+            campaigns = [cells.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
+            self._fill("campaigns", campaigns, f"none yet: {cells.START} adds one and runs it")
+            scopes = [cells.scope_row(row, now, zone) for row in snapshot.scopes]
             self._fill("capacity", scopes, "no limit is set and nothing is known about any scope")
-            keys = [row_text.key_row(line, now, zone) for line in snapshot.keys]
+            keys = [cells.key_row(line, now, zone) for line in snapshot.keys]
             self._fill("keys", keys, "none yet: paceline keys create NAME adds one")
             self._fill("events", list(self._events), "nothing has happened yet")
             self._show_units(now)
             self._show_info()
-            panes.show_panes(self.screen_stack[0], snapshot, is_in_front=len(self.screen_stack) == 1)
+            self._show_panes(snapshot)
+
+    def _show_panes(self, snapshot: TopSnapshot) -> None:
+        """Leave out the panes that have nothing to show. The focus goes to another one, unless a dialog has it."""
+        screen, is_alone, has_keys = self.screen_stack[0], snapshot.is_gateway_alone, bool(snapshot.keys)
+        screen.set_class(is_alone, "-calls")
+        screen.set_class(has_keys, "-keys")
+        shown = {"campaigns": not is_alone, "units": not is_alone, "keys": has_keys}
+        for table in screen.query(LiveTable):
+            table.display = shown.get(table.id or "", True)
+        if self._in_use.display:
+            return
+        self._give_room(self._table(INSTEAD))
+        if len(self.screen_stack) == 1:
+            self._table(INSTEAD).focus()
 
     @on(LiveTable.Moved)
     def _show_info(self) -> None:
@@ -197,12 +221,12 @@ class TopApp(App[None]):
         if page is None:
             return
         search = f"with {self._choice.search!r}" if self._choice.search else ""
-        chosen = " ".join(each for each in (self._choice.campaign, self._choice.phase, search) if each)
+        chosen = " ".join(each for each in (self._choice.campaign, self._choice.chosen, search) if each)
         first, last = start.before + 1, start.before + len(page.units)
         of_all = "" if page.total is None else f" of {page.total:,}"
         title = f"{first:,}-{last:,}{of_all} {chosen}" if page.units else f"0 {chosen}"
-        rows = [row_text.unit_row(unit, now, self._home.zone) for unit in page.units]
-        empty = "there are none of these; esc shows all" if chosen else f"none yet: {row_text.START} adds some"
+        rows = [cells.unit_row(unit, now, self._home.zone) for unit in page.units]
+        empty = "there are none of these; esc shows all" if chosen else f"none yet: {cells.START} adds some"
         table = self._table("units")
         table.fill(rows, title=title, empty=empty)
         if self._landing is not None:
@@ -213,8 +237,11 @@ class TopApp(App[None]):
     def _use(self, event: DescendantFocus) -> None:
         """Give the pane that was focused last the most room, also while a dialog is open."""
         if isinstance(event.widget, LiveTable):
-            for table in self.screen_stack[0].query(LiveTable):
-                table.set_class(table is event.widget, "-in-use")
+            self._give_room(event.widget)
+
+    def _give_room(self, chosen: LiveTable) -> None:
+        for table in self.screen_stack[0].query(LiveTable):
+            table.set_class(table is chosen, "-in-use")
 
     @property
     def _in_use(self) -> LiveTable:
@@ -222,7 +249,7 @@ class TopApp(App[None]):
 
     # -- units: pages, filters, one of them ----------------------------------------------------------
 
-    def _choose(self, choice: UnitChoice) -> None:
+    def _choose(self, choice: UnitQuery) -> None:
         self._choice, self._page_starts, self._page, self._landing = choice, [PageStart()], None, 0
         self._is_stale.set()
 
@@ -243,7 +270,7 @@ class TopApp(App[None]):
         if event.table.id == "units":
             self._open_unit(event.key)
         elif event.table.id == "campaigns":
-            self._choose(UnitChoice(campaign=event.key))
+            self._choose(msgspec.structs.replace(ALL_UNITS, campaign=event.key))
             self._table("units").focus()
 
     def _open_unit(self, unit_id: str) -> None:
@@ -254,9 +281,9 @@ class TopApp(App[None]):
 
     def action_next_phase(self) -> None:
         """Show all units, then those of each state in turn."""
-        order = (None, *PHASES)
-        following = order[(order.index(self._choice.phase) + 1) % len(order)]
-        self._choose(msgspec.structs.replace(self._choice, phase=following))
+        order: tuple[UnitFilter | None, ...] = (None, *PHASES)
+        following = order[(order.index(self._choice.chosen) + 1) % len(order)]
+        self._choose(msgspec.structs.replace(self._choice, chosen=following))
 
     def action_search(self) -> None:
         search = self.screen_stack[0].query_one("#search", Input)
@@ -270,7 +297,7 @@ class TopApp(App[None]):
         if search.has_class("-shown"):
             self._leave_search(search)
         elif self._in_use.id == "units":
-            self._choose(UnitChoice())
+            self._choose(ALL_UNITS)
         else:
             self._words.pop(self._in_use.id or "", None)
             self._show()
@@ -305,7 +332,7 @@ class TopApp(App[None]):
         if searched and (unit := await self._in_store_thread(lambda: _unit_named(self._home, words))) is not None:
             self._open_unit(unit.id)
             return
-        self._choose(UnitChoice(campaign=campaign, phase=phase, search=" ".join(searched)))
+        self._choose(msgspec.structs.replace(ALL_UNITS, campaign=campaign, chosen=phase, search=" ".join(searched)))
 
     # -- commands ------------------------------------------------------------------------------------
 
@@ -314,13 +341,22 @@ class TopApp(App[None]):
         try:
             return await self._in_store_thread(work)
         except PacelineError as error:
-            self.notify(row_text.plain(error).plain, severity="error", markup=False)
+            self.notify(cells.plain(error).plain, severity="error", markup=False)
             return None
 
-    async def _control(self, work: Callable[[], str]) -> None:
-        message = await self._try_in_store(work)
+    async def _control(self, work: Callable[[], ControlResult]) -> None:
+        """Give a command in the store thread, and show what it did."""
+
+        def give() -> str:
+            result = work()
+            needs_one = result.needs_engine and self._home.engine_leader() is None
+            return (
+                f"{result.message}. No engine runs: this takes effect when one starts" if needs_one else result.message
+            )
+
+        message = await self._try_in_store(give)
         if message is not None:
-            self.notify(row_text.plain(message).plain, markup=False)
+            self.notify(cells.plain(message).plain, markup=False)
         self._is_stale.set()
 
     def _chosen(self, table: str, what: str) -> str | None:
@@ -330,14 +366,24 @@ class TopApp(App[None]):
             self.notify(f"there is no {what} to choose", severity="warning", markup=False)
         return chosen
 
-    async def action_order(self, verb: str) -> None:
-        """Give the order to the chosen row of the pane that it is for."""
-        pane, what, order = ROW_ORDERS[verb]
+    async def action_change(self, verb: str) -> None:
+        """Change what the chosen row of the pane stands for."""
+        pane, what, change = ROW_CHANGES[verb]
         if key := self._chosen(pane, what):
-            await self._control(lambda: order(self._home, key))
+            await self._control(lambda: change(self._home, key))
 
     async def action_pause_all(self) -> None:
-        await self._control(lambda: actions.pause_or_resume_all(self._home))
+        """Pause all campaigns; if all are paused already, resume them."""
+
+        def change() -> ControlResult:
+            paused = control.pause(self._home, None)
+            if paused.values["campaigns"]:
+                return paused
+            resumed = control.resume(self._home, None)
+            none = ControlResult(message="there is no campaign to pause", values={}, needs_engine=False)
+            return resumed if resumed.values["campaigns"] else none
+
+        await self._control(change)
 
     def action_cancel(self) -> None:
         if name := self._chosen("campaigns", "campaign"):
@@ -346,25 +392,25 @@ class TopApp(App[None]):
     async def _cancel(self, name: str) -> None:
         detail = "Its units that are not done will not run; running sessions are ended. `paceline retry` undoes it."
         if await self.push_screen_wait(ConfirmScreen(f"Cancel {name}?", detail)):
-            await self._control(lambda: actions.cancel(self._home, name))
+            await self._control(lambda: control.cancel(self._home, name))
 
     def action_pool(self) -> None:
         question, hint = "How many sessions at once?", "a whole number, or none"
-        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: actions.resize_pool(self._home, size)))
+        self.run_worker(self._ask_limit(SESSIONS, question, hint, lambda size: control.resize_pool(self._home, size)))
 
     def action_limit(self) -> None:
         if scope := self._chosen("capacity", "scope"):
             question, hint = f"How many slots may {scope} hold?", "a whole number, none, or default"
             self.run_worker(
-                self._ask_limit(scope, question, hint, lambda size: actions.change_limit(self._home, scope, size))
+                self._ask_limit(scope, question, hint, lambda size: control.change_limit(self._home, scope, size))
             )
 
-    async def _ask_limit(self, scope: str, question: str, hint: str, order: Callable[[str], str]) -> None:
+    async def _ask_limit(self, scope: str, question: str, hint: str, change: Callable[[str], ControlResult]) -> None:
         scopes = self._snapshot.scopes if self._snapshot else ()
         size = next((str(row.capacity.configured) for row in scopes if row.capacity.scope == scope), "")
         answer = await self.push_screen_wait(AskScreen(question, size.lower(), hint))
         if answer is not None:
-            await self._control(lambda: order(answer))
+            await self._control(lambda: change(answer))
 
     def action_help(self) -> None:
         self.push_screen(HelpScreen())

@@ -1,4 +1,4 @@
-"""One reading of a home: the values that `top` shows, built from the same views as `status`, `list` and `limits`.
+"""What `top` reads: the home once a second, and one unit in detail, from the views of `status`, `list` and `limits`.
 
 Here: values. Never here: how they look, or anything that changes the store.
 """
@@ -8,24 +8,23 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from paceline.agents.account import split_login
-from paceline.cli.limit_text import source_text
-from paceline.cli.live_state import LiveState, live_spend, read_accounts, read_keys, read_live
-from paceline.cli.progress import wait_words
-from paceline.cli.wiring import Home
+from paceline.cli.output import source_text, wait_words
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
+from paceline.daemon.contact import LiveState, live_spend, read_accounts, read_keys, read_live
+from paceline.daemon.home import Home
+from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.offline_state import OfflineState
-from paceline.engine.ticket_queues import session_scopes
 from paceline.store import Campaign, StoredEvent
-from paceline.views.accounts import AccountView
-from paceline.views.campaigns import CampaignView, campaign_views
+from paceline.views.accounts import AccountView, KeyView
+from paceline.views.campaigns import CampaignView, CompletionRate, Throughput, campaign_views
 from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.fleet import FleetState
 from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
-from paceline.views.keys import KeyView
 from paceline.views.status import StatusSummary, completion_rate, read_status_summary
-from paceline.views.throughput import CompletionRate, Throughput
-from paceline.views.why import Wait, stored_waits, wait_rows
+from paceline.views.transcript import last_output, transcript_provider
+from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
+from paceline.views.why import Wait, Why, stored_waits, wait_rows
 
 KEPT_EVENTS = 1000
 """As far back as a person scrolls."""
@@ -185,3 +184,32 @@ def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
         for scope in _scopes_of(home, offline, msgspec.structs.replace(campaign, accounts=accounts)):
             queues[scope] = queues.get(scope, 0) + units
     return queues
+
+
+# -- one unit -----------------------------------------------------------------------------------------
+
+
+class UnitInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit with what it waits for. `has_output` is false where the output of its last attempt was deleted."""
+
+    unit: UnitDetail
+    phase: UnitPhase
+    whys: tuple[Why, ...]
+    has_output: bool
+
+
+def inspect_unit(home: Home, unit_id: str) -> UnitInspection | None:
+    """Read the unit, or return None if it was deleted."""
+    unit = home.store.unit(unit_id)
+    campaign = next((each for each in home.store.campaigns() if unit is not None and each.name == unit.campaign), None)
+    if unit is None or campaign is None:
+        return None
+    folder = home.spool().folder(unit.attempt_id) if unit.attempt_id is not None else None
+    provider = transcript_provider(home.store, home.settings, unit)
+    screen = "" if folder is None else last_output(folder, provider, home.zone)
+    return UnitInspection(
+        unit=unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)),
+        phase=phase_of(unit),
+        whys=tuple(home.explain_unit(unit, campaign)),
+        has_output=folder is not None,
+    )

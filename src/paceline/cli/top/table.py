@@ -1,12 +1,17 @@
 """A table that is filled again every second and keeps the chosen row and its position on the screen.
 
-It draws only the visible lines and fits its columns to the width. Cells are plain text: what an agent printed is
-neither read as markup nor can it control the terminal.
+Textual's DataTable scrolls sideways instead: in 80 columns, what holds a campaign would be out of sight. This one draws
+only the visible lines, fits its columns to the width, and sorts rows as people read their cells. Cells are
+plain text: what an agent printed is neither read as markup nor can it control the terminal.
 """
 
+import math
+import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
+import msgspec
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -17,9 +22,133 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from paceline.cli.output import one_line
-from paceline.cli.top.column_layout import Column, fit_columns
-from paceline.cli.top.row_order import RowOrder
-from paceline.cli.top.table_row import Row
+
+# -- columns, fitted to a width -----------------------------------------------------------------------
+
+GAP = 2
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column. Without room the highest `rank` is dropped first, 0 never. It may be cut to `least` cells."""
+
+    title: str
+    right: bool = False
+    rank: int = 0
+    least: int | None = None
+
+
+class ColumnLayout(msgspec.Struct, frozen=True):
+    """The columns that have room, by number, and the width of each."""
+
+    columns: tuple[Column, ...]
+    shown: tuple[int, ...]
+    widths: tuple[int, ...]
+
+    def line(self, cells: Sequence[Text]) -> Text:
+        """Return the shown cells as one line, each cut or filled to its width."""
+        line = Text(no_wrap=True)
+        for position, (number, width) in enumerate(zip(self.shown, self.widths, strict=True)):
+            cell = cells[number].copy()
+            cell.truncate(width, overflow="ellipsis")
+            blank = " " * (width - cell.cell_len)
+            line.append(" " * GAP if position else "")
+            parts = (Text(blank), cell) if self.columns[number].right else (cell, Text(blank))
+            for part in parts:
+                line.append_text(part)
+        return line
+
+
+def fit_columns(columns: tuple[Column, ...], rows: Sequence[Sequence[Text]], width: int) -> ColumnLayout:
+    """Choose the columns that have room for the visible rows, and how wide each of them is."""
+    natural = [
+        max([cell_len(column.title), *(cells[number].cell_len for cells in rows)])
+        for number, column in enumerate(columns)
+    ]
+    least = [
+        min(wanted, wanted if column.least is None else column.least)
+        for wanted, column in zip(natural, columns, strict=True)
+    ]
+    shown = list(range(len(columns)))
+    while _width(shown, least) > width and any(columns[each].rank for each in shown):
+        shown.remove(max(shown, key=lambda each: columns[each].rank))
+    spare = max(0, width - _width(shown, least))
+    widths = []
+    for each in shown:
+        more = min(natural[each] - least[each], spare)
+        spare -= more
+        widths.append(least[each] + more)
+    return ColumnLayout(columns, tuple(shown), tuple(widths))
+
+
+def _width(shown: Sequence[int], widths: Sequence[int]) -> int:
+    return sum(widths[each] for each in shown) + GAP * max(0, len(shown) - 1)
+
+
+# -- rows and their order -----------------------------------------------------------------------------
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row. `key` identifies it while its cells change."""
+
+    key: str
+    cells: tuple[Text, ...]
+
+
+_DAYS: Final = re.compile(r"(\d+) d (\d+) h")
+_TIME: Final = re.compile(r"(?:(\d+):)?(\d+):(\d\d)(?!\d)")
+_NUMBER: Final = re.compile(r"-?[\d,]*\.?\d+")
+_NO_LIMIT: Final = "∞"
+
+
+class RowOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """By which column the rows of a table are sorted; None leaves them as they come."""
+
+    columns: tuple[Column, ...]
+    by: int | None = None
+    is_reversed: bool = False
+
+    def after_next(self) -> "RowOrder":
+        """Return the order by the next column; after the last one, none."""
+        following = 0 if self.by is None else self.by + 1
+        return RowOrder(columns=self.columns, by=following if following < len(self.columns) else None)
+
+    def reverse(self) -> "RowOrder":
+        return msgspec.structs.replace(self, is_reversed=not self.is_reversed)
+
+    def sort(self, rows: list[Row]) -> list[Row]:
+        """Return the rows in this order. Rows whose cell is empty come last in both directions."""
+        place = self.by
+        if place is None:
+            return rows
+        full = [row for row in rows if row.cells[place].plain.strip()]
+        empty = [row for row in rows if not row.cells[place].plain.strip()]
+        return sorted(full, key=lambda row: cell_rank(row.cells[place]), reverse=self.is_reversed) + empty
+
+    @property
+    def marked_columns(self) -> tuple[Column, ...]:
+        """The columns, with a mark in the title of the one that the rows are sorted by."""
+        if self.by is None:
+            return self.columns
+        column = self.columns[self.by]
+        marked = msgspec.structs.replace(column, title=f"{column.title}{'▼' if self.is_reversed else '▲'}")
+        return (*self.columns[: self.by], marked, *self.columns[self.by + 1 :])
+
+
+def cell_rank(cell: Text) -> tuple[int, float, str]:
+    """Return what a cell is compared by."""
+    text = cell.plain.strip()
+    if text == _NO_LIMIT:
+        return 0, math.inf, ""
+    if found := _DAYS.match(text):
+        return 0, int(found[1]) * 86400.0 + int(found[2]) * 3600.0, text
+    if found := _TIME.match(text):
+        return 0, int(found[1] or 0) * 3600.0 + int(found[2]) * 60.0 + int(found[3]), text
+    if found := _NUMBER.match(text):
+        return 0, float(found[0].replace(",", "")), text.casefold()
+    return 1, 0.0, text.casefold()
+
+
+# -- the widget ---------------------------------------------------------------------------------------
 
 CHOSEN = Style(reverse=True)
 

@@ -128,6 +128,7 @@ def set_scope_cooldown(ledger: Ledger, scope: str, cooldown: Cooldown, now: floa
     ledger.scopes.cooldowns.set_live(pattern.text, checked)
     for state in ledger.scopes.by_name.values():
         state.cooldown_setting = ledger.scopes.cooldown_of(state.name)
+        state.cools_by_account = state.is_provider and "/" not in state.name
         state.refresh()
 
 
@@ -185,6 +186,18 @@ def hold_scope(ledger: Ledger, scope: str, cause: str, now: float) -> None:
     """Admit nobody to the scope until a person lifts the hold."""
     move_to(ledger, now)
     admit_ready(ledger, hold_account(ledger, ledger.scope(canonical_scope(scope)), cause))
+
+
+def ask_login_again(ledger: Ledger, scope: str, now: float) -> bool:
+    """Let one session try the held login of the scope now. Returns whether one will."""
+    move_to(ledger, now)
+    state = ledger.scopes.by_name.get(canonical_scope(scope))
+    doubt = None if state is None else state.gates.get(LoginDoubt)
+    if state is None or doubt is None or not doubt.ask_again(now):
+        return False
+    ledger.schedule(state)
+    admit_ready(ledger, [state])
+    return True
 
 
 def lift_scope_hold(ledger: Ledger, scope: str, now: float) -> None:

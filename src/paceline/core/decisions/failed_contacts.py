@@ -27,18 +27,20 @@ def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot |
 
 
 def doubt_login(ledger: Ledger, scope: Scope, signal: AuthFailed, slot: LiveSlot | None) -> list[Scope]:
-    """Let one session ask again, twice, before the account is held for a person."""
+    """Let one session ask again, twice, before the account is held. A login that is missing is held at once."""
     cause = signal.detail or "AuthFailed"
     if scope.gates.get(AccountHold) is not None:
         return [scope]
     doubt = scope.gates.get(LoginDoubt) or LoginDoubt()
     ledger.seq += 1
     ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
-    before = doubt.probe_at, doubt.failures
-    if doubt.on_refused(ticket, proven_seq, cause, ledger.seq, ledger.now):
-        return hold_account(ledger, scope, cause)
+    was_held = doubt.is_held
+    is_missing = signal.is_missing is True
+    is_news = doubt.on_refused(ticket, proven_seq, cause, ledger.seq, ledger.now, is_missing=is_missing)
     scope.put_gate(doubt)
-    if (doubt.probe_at, doubt.failures) != before:
+    if is_news and doubt.is_held and not was_held:
+        ledger.emit("account.held", scope.name, detail=cause, until=doubt.probe_at)
+    elif is_news:
         ledger.emit("scope.paused", scope.name, until=doubt.probe_at, cause="auth")
     ledger.schedule(scope)
     return [scope]
@@ -49,7 +51,7 @@ def hold_account(ledger: Ledger, scope: Scope, cause: str) -> list[Scope]:
     scope.drop_gate(LoginDoubt)
     if scope.gates.get(AccountHold) is None:
         scope.put_gate(AccountHold(cause))
-        ledger.emit("account.held", scope.name, detail=cause)
+        ledger.emit("account.held", scope.name, detail=cause, until=None)
     return [scope]
 
 

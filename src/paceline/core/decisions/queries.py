@@ -53,9 +53,10 @@ def has_excess_slot(ledger: Ledger, ticket_id: str, now: float) -> bool:
     return slot is not None and any(is_excess(ledger, scope, slot) for scope in slot.lane.scopes)
 
 
-def find_status(ledger: Ledger, scope: str, now: float) -> ScopeStatus | None:
+def find_status(ledger: Ledger, scope: str, now: float | None) -> ScopeStatus | None:
     """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
-    move_to(ledger, now)
+    if now is not None:
+        move_to(ledger, now)
     state = ledger.scopes.by_name.get(canonical_scope(scope))
     return scope_status(state, ledger.now) if state is not None else None
 
@@ -68,10 +69,11 @@ def count_demand(ledger: Ledger, scope: str) -> tuple[int, int | None]:
     return state.used + state.waiting, None if state.cap == UNLIMITED else state.cap
 
 
-def list_statuses(ledger: Ledger, now: float) -> list[ScopeStatus]:
+def list_statuses(ledger: Ledger, now: float | None) -> list[ScopeStatus]:
     """Return the status of every scope."""
-    move_to(ledger, now)
-    return [scope_status(state, ledger.now) for state in ledger.scopes.by_name.values()]
+    if now is not None:
+        move_to(ledger, now)
+    return [scope_status(state, ledger.now) for state in list(ledger.scopes.by_name.values())]
 
 
 def reserve_reached(ledger: Ledger, ticket_id: str, now: float) -> tuple[str, float] | None:

@@ -37,7 +37,7 @@ def _set_rates(scope: Scope, now: float) -> Iterator[RateStatus]:
     ):
         if limit is not None:
             until = recent[0].leaves_at if recent and used >= limit else None
-            yield RateStatus(kind, "set", float(used), float(limit), RATE_SPAN_SECONDS, None, until, SET_REASON)
+            yield RateStatus(kind, "set", float(used), float(limit), SET_REASON, RATE_SPAN_SECONDS, None, until)
 
 
 def _stated(scope: Scope, now: float) -> Iterator[RateStatus]:
@@ -47,7 +47,7 @@ def _stated(scope: Scope, now: float) -> Iterator[RateStatus]:
             span = part.limit / part.per_second if part.per_second else None
             used = max(0.0, part.limit - part.level(now))
             reason = "stated by the provider's headers"
-            yield RateStatus(kind, "headers", used, part.limit, span, part.since, part.resets_at, reason)
+            yield RateStatus(kind, "headers", used, part.limit, reason, span, part.since, part.resets_at)
 
 
 def _learnt(scope: Scope, now: float) -> Iterator[RateStatus]:
@@ -58,7 +58,7 @@ def _learnt(scope: Scope, now: float) -> Iterator[RateStatus]:
         limit = rate.per_second * RATE_SPAN_SECONDS
         reason = f"learnt from refusals for {rate.cause}"
         since, until = rate.since, rate.forgotten_at()
-        yield RateStatus(kind, "learnt", rate.spent * share, limit, RATE_SPAN_SECONDS, since, until, reason)
+        yield RateStatus(kind, "learnt", rate.spent * share, limit, reason, RATE_SPAN_SECONDS, since, until)
 
 
 def _paces(scope: Scope, now: float) -> Iterator[PaceStatus]:

@@ -3,6 +3,8 @@
 Each function returns the scopes in which a waiter may now be able to enter.
 """
 
+from copy import deepcopy
+
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
 from paceline.core.decisions.refusals import is_within_limit, learn_from_incident
@@ -178,6 +180,7 @@ def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveS
         is_explained = window.on_spent(scope.use(now), resets_at, signal.confidence, now)
         window.close(resets_at, signal.source, signal.confidence, now, is_explained=is_explained)
         _emit_closed(ledger, scope, window)
+        _undo_step(ledger, scope, window)
     scope.refresh()
     ledger.schedule(scope)
     return [scope]
@@ -190,9 +193,24 @@ def _doubt_closing(ledger: Ledger, scope: Scope, window: Window, signal: QuotaCl
     _emit_closed(ledger, scope, window)
     if is_news:
         adaptive = scope.adaptive = scope.adaptive or AdaptiveLimit()
+        window.before_doubt = deepcopy(adaptive)
         ledger.seq += 1
-        adaptive.incidents.last = ledger.seq
+        adaptive.incidents.last = window.before_doubt.incidents.last = ledger.seq
         learn_from_incident(ledger, scope, adaptive, "concurrency", slot)
+
+
+def _undo_step(ledger: Ledger, scope: Scope, window: Window) -> None:
+    """Take back the step down of a closing in doubt that is confirmed now, unless a refusal since then confirms it."""
+    before, window.before_doubt = window.before_doubt, None
+    if before is None or scope.adaptive is None or scope.adaptive.incidents.last != before.incidents.last:
+        return
+    previous = scope.effective
+    before.incidents, before.bursts = scope.adaptive.incidents, scope.adaptive.bursts
+    scope.adaptive = before
+    scope.refresh()
+    if scope.effective != previous:
+        ledger.lift_blocked(scope)
+        ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
 
 
 def _emit_closed(ledger: Ledger, scope: Scope, window: Window) -> None:
@@ -265,7 +283,9 @@ def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None)
         budget = scope.gates.get(HeaderBudget) or HeaderBudget()
         is_run = slot is not None and SESSIONS not in slot.ticket.scopes
         asked_at = slot.admitted_at if slot is not None and is_run else ledger.now
-        budget.on_reading(signal, asked_at, ledger.now)
+        is_remembered = bool(ledger.recent) and ledger.recent[0][0] <= asked_at
+        started = len(ledger.runs_since(scope, asked_at)) if is_remembered else None
+        budget.on_reading(signal, asked_at, started, ledger.now)
         scope.gates.put(budget)
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW

@@ -62,9 +62,11 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
         rate.on_refused(ledger.now)
     else:
         wanted_since = _wanted_since(ledger, scope)
-        runs = [at for at in _recent(ledger, scope) if wanted_since is not None and at >= wanted_since]
+        if wanted_since is None:
+            return  # while nobody waits the runs show no rate: the provider could do more
+        runs = ledger.runs_since(scope, max(wanted_since, ledger.now - RATE_SPAN_SECONDS))
         if len(runs) < 2:
-            return  # one start alone shows no rate, nor do any while nobody waits: the provider could do more
+            return  # one start alone shows no rate
         seconds = max(1.0, ledger.now - min(runs))
         rate = LearnedRate.first(cause, len(runs), seconds, scope.tokens.mean, ledger.now)
         learned.rates[cause] = rate
@@ -79,18 +81,6 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
 def _wanted_since(ledger: Ledger, scope: Scope) -> float | None:
     """Return since when a ticket has waited for the scope; None where nobody waits."""
     return min((each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes), default=None)
-
-
-def _recent(ledger: Ledger, scope: Scope) -> list[float]:
-    """Return the times in the last minute at which runs entered the scope."""
-    since = ledger.now - RATE_SPAN_SECONDS
-    recent = []
-    for at, scopes in reversed(ledger.recent):
-        if at <= since:
-            break
-        if scope in scopes and not any(other.name == SESSIONS for other in scopes):
-            recent.append(at)
-    return recent
 
 
 def _step_down(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None) -> None:

@@ -17,12 +17,12 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     """Return the scope as a value for people, APIs and pages."""
     adaptive = scope.adaptive.limit if scope.adaptive else None
     reduced_from = scope.adaptive.reduced_from if scope.adaptive else None
-    hold, quota = scope.gates.get(AccountHold), scope.gates.get(QuotaGate)
+    quota = scope.gates.get(QuotaGate)
     pause = scope.gates.get(Pause)
     paused_until = _paused_until(scope)
     is_paused = paused_until is not None and now < paused_until
     windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
-    held = hold.cause if hold is not None else None
+    held = _held_cause(scope)
     return ScopeStatus(
         scope=scope.name,
         limit=None if scope.cap == UNLIMITED else scope.cap,
@@ -49,6 +49,13 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         rates=rate_statuses(scope, now),
         learnt=_learnt_limit(scope),
     )
+
+
+def _held_cause(scope: Scope) -> str | None:
+    hold, doubt = scope.gates.get(AccountHold), scope.gates.get(LoginDoubt)
+    if hold is not None:
+        return hold.cause
+    return doubt.cause if doubt is not None and doubt.is_held else None
 
 
 def _learnt_limit(scope: Scope) -> LearntLimit | None:
@@ -91,7 +98,7 @@ def _paused_until(scope: Scope) -> float | None:
     ends = [
         gate.until if isinstance(gate, Pause) else gate.probe_at
         for gate in scope.gates.in_order
-        if isinstance(gate, Pause | LoginDoubt | Outage)
+        if isinstance(gate, Pause | Outage) or (isinstance(gate, LoginDoubt) and not gate.is_held)
     ]
     return max((end for end in ends if end is not None), default=None) if ends else None
 
@@ -133,7 +140,7 @@ def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: 
     if (doubt := scope.gates.get(LoginDoubt)) is not None and doubt.is_closed:
         return f"the login was refused and is asked again: {doubt.cause}"
     if adaptive is not None:
-        return f"auto-reduced from {reduced_from} to {adaptive} after a 429: restore"
+        return f"auto-reduced to {adaptive} from {reduced_from} after a 429: restore"
     if scope.platform is not None:
         return f"the provider's own limit is {scope.platform.limit}"
     return None

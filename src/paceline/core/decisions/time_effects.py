@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from paceline.core.decisions.admission import admit_ready, claim_places
+from paceline.core.decisions.admission import admit_ready, admit_unblocked, claim_places
 from paceline.core.decisions.refusals import proven
 from paceline.core.decisions.slot_outcome import apply_gate_events, on_canary_lost
 from paceline.core.gates.slow_start import SlowStart
@@ -30,6 +30,14 @@ def move_to(ledger: Ledger, now: float) -> None:
         ledger.next_due = math.inf if due is None else due
     elif now < ledger.now - CLOCK_STEP_SECONDS:
         _step_back(ledger, ledger.now - now)
+
+
+def wake_all(ledger: Ledger, now: float) -> None:
+    """Check every waiter again, as if each scope in which somebody waits were due."""
+    move_to(ledger, now)
+    for scope in [scope for scope in ledger.scopes.by_name.values() if scope.waiting]:
+        _wake(ledger, scope)
+    admit_unblocked(ledger)
 
 
 def _run_due(ledger: Ledger) -> list[Scope]:

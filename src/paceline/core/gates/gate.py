@@ -88,7 +88,7 @@ class Gate(RelativeTimes):
     IS_STORED: ClassVar[bool] = True
     WAITS_FOR_LAST: ClassVar[bool] = False
     COUNTS_ALONE: ClassVar[bool] = False
-    """Whether `counts` and `heeds_success` can spare its scope the other hooks, while no other gate needs them."""
+    """Whether its scope may call only `counts` and `heeds_success`, as long as no other gate needs the other hooks."""
 
     # -- deciding and explaining -------------------------------------------------------------
 

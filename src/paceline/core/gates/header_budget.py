@@ -15,9 +15,9 @@ from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
 RARE = 3.2
-"""Only one run in 1,500 is larger by so many standard deviations. A bucket fills up meanwhile: waits cost nothing."""
+"""Standard deviations that only one run in 1,500 exceeds: for a bucket, which fills up while a run waits."""
 SELDOM = 2.3
-"""One run in a hundred is larger by so many standard deviations. What is left of a period or a sum is lost."""
+"""Standard deviations that one run in a hundred exceeds: for a period or a sum, whose unused rest is lost."""
 MOST_KEPT = 0.5
 """A run without a stated size waits for no more than this share of a budget, however large runs may be."""
 RECHECK_SECONDS = 1.0
@@ -40,11 +40,17 @@ class HeaderBudget(Gate):
     unread: int = 0
     """The runs without a stated size that were started since tokens were last read."""
 
-    def on_reading(self, budget: Budget, asked_at: float, now: float) -> None:
-        """Take over what the headers of a response state. They may lack what was started since it was asked for."""
+    def on_reading(self, budget: Budget, asked_at: float, started: int | None, now: float) -> None:
+        """Take over what the headers of a response state. They may lack what was started since it was asked for.
+
+        `started` counts those runs; None where they are not remembered, but in parts of a period.
+        """
         requests = budget.requests_remaining, budget.requests_limit, budget.requests_reset_at
         tokens = budget.tokens_remaining, budget.tokens_limit, budget.tokens_reset_at
-        lacks = 0.0 if self.requests is None else self.requests.started_since(asked_at)
+        if started is not None:
+            lacks = float(started)
+        else:
+            lacks = 0.0 if self.requests is None else self.requests.started_since(asked_at)
         self.requests = _read(self.requests, requests, lacks, now)
         self.tokens = _read(self.tokens, tokens, None, now)
         self.unread = 0
@@ -161,11 +167,12 @@ class HeaderBudget(Gate):
         """Return what is used up, and until when."""
         if SESSIONS in ticket.scopes:
             return None
-        if self.requests is not None and (at := self.requests.ready_at(1.0, now)) is not None:
+        if self.requests is not None and (at := self.requests.refused_until(1.0, now)) is not None:
             return "requests", at
-        if self.tokens is not None and (at := self.tokens.ready_at(self._most(ticket.tokens, scope), now)) is not None:
-            return "tokens", at
-        return None
+        if self.tokens is None:
+            return None
+        at = self.tokens.refused_until(self._most(ticket.tokens, scope), now)
+        return None if at is None else ("tokens", at)
 
     def _most(self, tokens: int | None, scope: ScopeView) -> float:
         """Return what must be left for the run. Without a stated size: what a large one uses, with those unread."""
@@ -193,6 +200,8 @@ def _read(
     if limit is None or limit < left:
         return StatedBudget.first(float(left), None, resets_at, now)
     if before is None or before.limit != limit:
-        return StatedBudget.first(float(left), float(limit), resets_at, now)
+        budget = StatedBudget.first(float(left), float(limit), resets_at, now)
+        budget.left -= max(0.0, (lacks or 0.0) - 1.0)  # started since, less the run whose reading it is
+        return budget
     before.on_reading(float(left), resets_at, lacks, now)
     return before

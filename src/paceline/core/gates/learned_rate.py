@@ -49,7 +49,7 @@ GUESS_LASTS_SECONDS = 120.0
 RATE_LASTS_SECONDS = 600.0
 """A measured rate under which nothing ran for ten minutes is forgotten: one refused burst brings it back."""
 MOST_IDLE = 0.1
-"""The share of idle time between two refusals up to which what passed between them is the rate."""
+"""Between two refusals, the use measures the rate only if the scope was idle for at most this share of the time."""
 BY_RETRY_AFTER = 0.5
 """A wait that the provider asks for lets at least one run pass; the one after it may have to wait as long again."""
 HELD_SECONDS = 1.0

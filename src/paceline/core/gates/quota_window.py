@@ -1,6 +1,7 @@
 """One quota window as a belief: when it reopens, how it is probed, and how much of it is used.
 
-A closed window lets nobody in until `probe_at`, then one canary. Its success reopens the window in a wave.
+A closed window lets nobody in until `probe_at`, a moment after `resets_at` or earlier, then one canary. Its success
+reopens the window in a wave.
 Here: numbers and names. Never here: the scope of the window, and who waits there (`quota_gate.py`).
 """
 
@@ -17,9 +18,10 @@ from paceline.core.gates.reopening_belief import (
     Reopening,
     plausible_confidence,
 )
-from paceline.core.gates.reopening_wave import LULL_SECONDS, gap_after, is_wave_over
+from paceline.core.gates.reopening_wave import LULL_SECONDS, first_look, gap_after, is_wave_over
 from paceline.core.gates.window_budget import UsagePlan
 from paceline.core.gates.window_usage import Period
+from paceline.core.limits.adaptive_limit import AdaptiveLimit
 from paceline.core.state.usage_meter import Use
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import Ticket
@@ -79,6 +81,8 @@ class Window(RelativeTimes):
     """Whether the provider has reported the use of this period."""
     is_contradicted: bool = False
     """Whether the closing contradicts what was reported just before."""
+    before_doubt: AdaptiveLimit | None = None
+    """The limit from before the step down that the closing in doubt brought, and nothing else since."""
     reported_at: float = 0.0
     period: Period = msgspec.field(default_factory=Period)
 
@@ -94,8 +98,8 @@ class Window(RelativeTimes):
     ) -> None:
         """Close the window after a refusal. Many sessions that meet the same closing are one refusal.
 
-        In doubt a canary looks again soon, and it is no refusal yet. A period that was hardly used is not spent: its
-        reset is late.
+        With `in_doubt` a canary probes the window soon, and the refusal is not counted yet. Without `is_explained` the
+        period was hardly used, so it cannot be spent: the window has not reopened, because its reset is late.
         """
         if self.state in ("open", "wave") or self.is_contradicted:
             self.refusals = 0
@@ -103,7 +107,7 @@ class Window(RelativeTimes):
             self.reopening = (
                 self.reopening.late(self.period.opened_at or now) if is_late else self.reopening.closed_again()
             )
-            if self.resets_at is not None and self.resets_at > now:
+            if self.resets_at is not None and first_look(self.resets_at) > now:
                 self.reopening.on_stated(self.resets_at, now)
         is_first = self.state != "closed" or self.is_contradicted
         self.is_contradicted = in_doubt
@@ -122,7 +126,8 @@ class Window(RelativeTimes):
         Whatever outranks it, a stated reset is probed. A refusal that states none changes no belief.
         """
         self.reopening.on_stated(resets_at, now)
-        is_ahead = self.resets_at is not None and self.resets_at > now and self.confidence >= TRUSTED_CONFIDENCE
+        is_ahead = self.resets_at is not None and first_look(self.resets_at) > now
+        is_ahead = is_ahead and self.confidence >= TRUSTED_CONFIDENCE
         if not (is_ahead and (resets_at is None or self._outranks(source))):
             self.resets_at, self.source, self.seen_at = resets_at, source, now
             self.confidence = self._plausible(resets_at, confidence, now)
@@ -142,7 +147,7 @@ class Window(RelativeTimes):
         return plausible_confidence(resets_at, confidence, LENGTH_SECONDS.get(self.name), now)
 
     def _next_look(self, now: float) -> float:
-        """Return when to look next: at the believed reset, or earlier, because beliefs are often wrong."""
+        """Return when to look next: just after the believed reset, or earlier, because beliefs are often wrong."""
         if self.is_contradicted:
             return now + CONTRADICTED_PROBE_SECONDS
         early = EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
@@ -198,7 +203,7 @@ class Window(RelativeTimes):
         is_trusted = self.confidence >= TRUSTED_CONFIDENCE
         self.reopening = self.reopening.after_success(self.resets_at, is_trusted, now)
         self.state, self.canary, self.is_contradicted = "wave", None, False
-        self.resets_at = self.probe_at = self.probed_since = None
+        self.resets_at = self.probe_at = self.probed_since = self.before_doubt = None
         self.refusals = 0
         self.wave_started, self.wave_next_at = 0, now
 
@@ -229,11 +234,14 @@ class Window(RelativeTimes):
     def shift(self, seconds: float) -> None:
         """Shift with the clock. A reset is a point on the calendar and stays; a probe before it is a wait from now."""
         super().shift(seconds)
-        if self.probe_at is not None and self.probe_at not in (self.resets_at, *self.reopening.stated):
+        resets = self.reopening.stated if self.resets_at is None else (self.resets_at, *self.reopening.stated)
+        if self.probe_at is not None and self.probe_at not in map(first_look, resets):
             self.probe_at -= seconds
         if self.plan_from is not None:
             self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
         self.period.shift(seconds)
+        if self.before_doubt is not None:
+            self.before_doubt.shift(seconds)
 
     def _is_reset(self, resets_at: float | None) -> bool:
         """Return whether this is the reset that is already believed, or no reset at all."""

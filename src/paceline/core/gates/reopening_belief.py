@@ -7,25 +7,30 @@ Here: times and counts. Never here: what is used (`window_usage.py`), and who ma
 
 import msgspec
 
+from paceline.core.gates.reopening_wave import AFTER_RESET_SECONDS, first_look
+
 UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 """Waits between looks where no reset is known: soon at first, then hourly, because each look costs a refusal."""
 EARLY_PROBE_SECONDS = 2700.0
 """The first look before a believed reset: text that states one is wrong often enough, and 45 min cost few looks."""
 READ_PROBE_SECONDS = 7200.0
-"""The same where readings of the window came with the reset: those are seldom wrong."""
+"""The first probe where readings of the window came with the reset: those are seldom wrong."""
 CONTRADICTED_PROBE_SECONDS = 90.0
-"""The same where the closing contradicts what was just reported: minutes are lost where it is wrong, a start else."""
+"""The first probe where the closing contradicts what was just reported.
+
+A wrong closing costs minutes, a needless probe costs one start.
+"""
 DOUBTFUL_PROBE_SECONDS = 300.0
-"""The same where the reset is implausible: it is probed as if it were unknown."""
+"""The first probe where the reset is implausible: it is probed as if it were unknown."""
 MOMENT_SECONDS = (5.0, 15.0)
 """The first looks after a reset that has passed and is stated again: most are stated in whole seconds or minutes."""
 LOOK_SECONDS = (60.0, 120.0, 300.0, 600.0, 900.0, 900.0, 900.0)
 """Waits between looks after a reset that has passed: an hour in all. Providers are late by minutes, and a look costs
 one request, while a quarter of an hour of a fleet is worth hundreds."""
 LATER_LOOK_SECONDS = (1800.0, 3600.0)
-"""The same after that hour: few resets are off by more."""
+"""Waits between probes after that first hour: few resets are wrong by more than an hour."""
 MOVED_LOOK_SECONDS = (7200.0, 14400.0)
-"""The same after that, where a later reset is stated: it is now likelier than an earlier one."""
+"""Waits between probes after those, where a later reset is stated: it is now likelier than an earlier one."""
 SURPRISE_SPAN_SECONDS = 3600.0
 """How long before a stated reset is probed where resets of this window were wrong before: few are early by more."""
 SURPRISE_LOOK_SECONDS = 900.0
@@ -64,8 +69,9 @@ def plausible_confidence(resets_at: float | None, confidence: float, length: flo
 class Reopening(msgspec.Struct):
     """The belief about one closing. All times are points on the calendar, so a clock that is set leaves them alone.
 
-    `stated` are the resets stated since the closing that are still ahead. `missed_at` is the last reset that passed
-    without effect, and `broken` how many did. `looks` counts the canaries that were refused since then.
+    `stated` are the resets stated since the closing that are still ahead: `first_look` says when one counts as passed.
+    `missed_at` is the last reset that passed without effect, and `broken` how many did. `looks` counts the canaries
+    that were refused since then.
     """
 
     stated: tuple[float, ...] = ()
@@ -106,7 +112,7 @@ class Reopening(msgspec.Struct):
         """Add a stated reset to the hypotheses. It replaces an earlier statement of about the same time."""
         if resets_at is None or resets_at < now - LONG_PAST_SECONDS:
             return
-        if resets_at <= now:
+        if first_look(resets_at) <= now:
             self._miss(resets_at)
             return
         others = tuple(at for at in self.stated if abs(at - resets_at) > RESET_WOBBLE_SECONDS)
@@ -116,10 +122,10 @@ class Reopening(msgspec.Struct):
 
     def on_refused(self, expected: float | None, now: float) -> None:
         """Count a refused look. `expected` is what was believed first: the reset, or else the end of the period."""
-        passed = [at for at in self.stated if at <= now]
-        if self.missed_at is None and expected is not None and expected <= now:
+        passed = [at for at in self.stated if first_look(at) <= now]
+        if self.missed_at is None and expected is not None and first_look(expected) <= now:
             passed.append(expected)
-        self.stated = tuple(at for at in self.stated if at > now)
+        self.stated = tuple(at for at in self.stated if first_look(at) > now)
         if self.missed_at is not None:
             self.looks += 1
         if passed:
@@ -138,11 +144,11 @@ class Reopening(msgspec.Struct):
         return self.moved_to is not None and self.looks <= len(LOOK_SECONDS)
 
     def next_look(self, tried: int, early_seconds: float, end_of_period: float | None, now: float) -> float:
-        """Return when to probe: at each stated reset, earlier, and after growing waits once one has had no effect.
+        """Return when to probe: just after each stated reset, earlier, and after growing waits once one had no effect.
 
         `tried` canaries were refused. The first look comes after `early_seconds` at the latest.
         """
-        ahead = min((at for at in self.stated if at > now), default=None)
+        ahead = min((look for look in map(first_look, self.stated) if look > now), default=None)
         if self.missed_at is not None:
             look_at = self._look_after_miss(ahead, now)
         elif ahead is None:
@@ -154,9 +160,9 @@ class Reopening(msgspec.Struct):
             look_at = min(ahead, now + early)
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
-        if end_of_period is None or end_of_period <= now:
-            return look_at
-        return min(look_at, max(end_of_period, now + DOUBTFUL_PROBE_SECONDS))
+        if end_of_period is None or end_of_period <= now + AFTER_RESET_SECONDS[1]:
+            return look_at  # the look of these seconds was one at its end
+        return min(look_at, max(first_look(end_of_period), now + DOUBTFUL_PROBE_SECONDS))
 
     def _look_after_miss(self, ahead: float | None, now: float) -> float:
         waits: tuple[float, ...]

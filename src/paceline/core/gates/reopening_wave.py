@@ -1,4 +1,7 @@
-"""The wave of a reopened window: the n-th follower starts about a second / n after the one before."""
+"""When tickets go after a reset: the canary a moment later, and then a wave.
+
+In the wave the n-th follower starts about a second / n after the one before.
+"""
 
 import zlib
 
@@ -8,6 +11,16 @@ WAVE_OVER_SECONDS = 0.02
 """A gap below this makes no difference: after 50 starts the wave is over."""
 LULL_SECONDS = 60.0
 """If no waiter took its turn for this long, no crowd is left to hold back."""
+
+AFTER_RESET_SECONDS = (1.0, 3.0)
+"""How long after a believed reset the canary goes. Resets are stated in whole seconds: one in that very second is
+refused, and the refusal costs more than these seconds."""
+
+
+def first_look(resets_at: float) -> float:
+    """Return when the canary of a window goes that is believed to reset then. It follows from the reset alone."""
+    least, most = AFTER_RESET_SECONDS
+    return resets_at + least + (most - least) * jitter(f"{resets_at!r}", "reset")
 
 
 def gap_after(started: int, ticket_id: str, window: str) -> float:

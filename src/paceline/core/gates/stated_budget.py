@@ -24,11 +24,14 @@ USES = 60
 SOON_SECONDS = 0.001
 """What is back within a millisecond is there: the clock cannot show every fraction of it."""
 SILENT_SECONDS = 0.5
-"""A call that began so long after the last reading would have brought another: readings are a tenth apart at most."""
+"""A call that began this long after the last reading should bring a new one: readings are 0.1 s apart at most."""
 MOST_SILENT = 2
 """Successes without a reading after which a budget is over. Where a reading follows its success there is only one."""
 LONGEST_WAIT_SECONDS = 900.0
-"""One run looks after so long, whatever was stated: a wrong reset may lie days ahead, and a look costs one refusal."""
+"""After this wait one run probes the budget, whatever the headers stated.
+
+A wrong reset may lie days ahead, and a probe costs one refusal.
+"""
 FORGOTTEN_SECONDS = 600.0
 """A budget that was not stated for this long after its reset is forgotten: it may have changed meanwhile."""
 
@@ -115,7 +118,7 @@ class StatedBudget(msgspec.Struct):
         return back
 
     def ready_at(self, need: float, now: float) -> float | None:
-        """Return when `need` is there, or when it is worth a look; None where that is now."""
+        """Return when `need` is there, or when it is worth a look; None where there is enough now."""
         need = need if self.limit is None else min(need, self.limit)
         missing = need - self.level(now)
         if missing <= 0:
@@ -123,7 +126,12 @@ class StatedBudget(msgspec.Struct):
         at = self._back_at(missing, now)
         if self.seen_at:  # an older snapshot lacks it
             at = min(at, self.seen_at + LONGEST_WAIT_SECONDS)
-        return at if at > now + SOON_SECONDS else None
+        return at if at > now else None  # what is missing may be less than the clock can show
+
+    def refused_until(self, need: float, now: float) -> float | None:
+        """Return until when a run that needs so much has to wait; None where it may start now."""
+        at = self.ready_at(need, now)
+        return at if at is not None and at > now + SOON_SECONDS else None
 
     def _back_at(self, missing: float, now: float) -> float:
         """Return when so much more will have come back."""

@@ -92,7 +92,10 @@ class UsagePoll(RelativeTimes):
         self.starting[ticket_id] = self.granted_at = now
 
     def on_accepted(self, ticket_id: str, now: float) -> None:
-        """Count a start with every reading from now on: the provider has answered it. Others take as long."""
+        """Count a start with every later reading, since the provider has answered it.
+
+        A start without an answer may be missing in readings for as long as the slowest answer took.
+        """
         granted_at = self.starting.pop(ticket_id, None)
         if granted_at is not None:
             self.grants.append(now)

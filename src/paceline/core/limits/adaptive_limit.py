@@ -35,7 +35,10 @@ HOLD_SECONDS = 15.0
 SHED_TO = 0.85
 """What stays of the level when sessions are refused in mid-run: it ends the refusals, and most work continues."""
 LOST_SLOT_SECONDS = 14400.0
-"""Slot-seconds that may be lost to a fall that was none before the level is tried again: about twenty refusals."""
+"""Slot-seconds that a needless fall of the limit may cost before the level is tried again.
+
+The slots that the fall took times the wait for the try: as much as about twenty refusals.
+"""
 
 
 class AdaptiveLimit(RelativeTimes):

@@ -6,5 +6,5 @@
 - `queue`: which lane watches which scope
 - `fairness`: groups and their shares
 - `timers`: what is due when
-- `snapshot`: all of it as a value (`restoration.py`: and back; `snapshot_v1.py`: the old format)
+- `snapshot`: all of it as a value (`restoration.py`: and back)
 """

@@ -36,6 +36,10 @@ class Group:
         """Return what the group has used, and is about to use, for its weight. The smallest value is next."""
         return (self.accrued + self.live * (now - self.accrued_at + mean_slot)) / self.weight
 
+    def used(self, now: float) -> float:
+        """Return what the group has used up to now for its weight."""
+        return self.value(0.0, now)
+
     @property
     def widest(self) -> "Group":
         """The group that shares with the groups of others: itself, or the whole that it is a part of."""
@@ -110,9 +114,9 @@ class FairShares:
         beside = [rival for rival in rivals if rival is not group and rival.whole is group.whole]
         waiting = beside or [other for other in others if other.waiting]
         if waiting:
-            self._lift([group], min(self._values(waiting, now)), now)
+            self._lift([group], min(other.used(now) for other in waiting), now)
         elif others:
-            self._lift([group], max(self._values(others, now)), now)
+            self._lift([group], max(other.used(now) for other in others), now)
 
     def lift_blocked(self, blocked: Collection[Group], now: float) -> None:
         """Bring groups that a gate or limit kept out to the virtual time of those who were served.
@@ -128,22 +132,22 @@ class FairShares:
         others = [group for group in self.groups.values() if group not in blocked and group.whole is whole]
         served = [group for group in others if group.waiting] or [group for group in others if group.live]
         if blocked and served:
-            self._lift(blocked, min(self._values(served, now)), now)
+            self._lift(blocked, min(group.used(now) for group in served), now)
 
     def shift(self, seconds: float) -> None:
         """Keep the use of every group when the clock is set back."""
         for group in self.groups.values():
             group.accrued_at -= seconds
 
-    def _lift(self, groups: Collection[Group], value: float, now: float) -> None:
-        behind = value - min(self._values(groups, now))
+    def _lift(self, groups: Collection[Group], level: float, now: float) -> None:
+        """Lift the groups to a level of use, and never to what others are only about to use.
+
+        A slot may end sooner than the mean: then nobody has used what the lifted groups would have to wait for.
+        """
+        behind = level - min(group.used(now) for group in groups)
         if behind > 0:
             for group in groups:
                 group.accrued += behind * group.weight
-
-    def _values(self, groups: Collection[Group], now: float) -> list[float]:
-        mean = self.mean_slot
-        return [group.value(mean, now) for group in groups]
 
 
 def weight_of(priority: int) -> float:

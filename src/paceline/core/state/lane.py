@@ -89,6 +89,7 @@ class Lane:
     __slots__ = (
         "_early",
         "_queue",
+        "account",
         "checks",
         "group",
         "head",
@@ -112,6 +113,7 @@ class Lane:
         self.scopes = scopes
         self.checks = scopes[::-1]  # narrowest first: a full model should not make its lane watch the whole pool
         self.names = tuple(scope.name for scope in scopes)
+        self.account = next((scope for scope in scopes if scope.is_provider and scope.name.count("/") == 1), None)
         self.group = group
         self.weight = weight  # of its tickets; the weight of the group is that of its latest waiter
         self.order = 0

@@ -76,6 +76,9 @@ class LaneTable:
             lane.order = -priority
         for scope in lane.scopes:
             scope.lane_count += 1
+            if lane.account is not None and lane.account.name.startswith(f"{scope.name}/"):
+                scope.cools_by_account |= lane.account.cooldown_setting != scope.cooldown_setting
+                scope.refresh()
         if session is not None:
             self.of_session.setdefault(session.ticket.id, {})[lane] = None
         self.by_key[key] = lane

@@ -16,6 +16,7 @@ from paceline.core.state.queue import WatchTable
 from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import LiveSettings, ScopeTable
 from paceline.core.state.timers import Timers
+from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import GovernorSettings
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Effect, Granted, PollUsage
@@ -159,6 +160,21 @@ class Ledger:
             self.timers.wake(scope, self.now)  # what is kept for others no longer holds the runs of its sessions back
             self.next_due = self.now
 
+    def runs_since(self, scope: Scope, since: float) -> list[float]:
+        """Return when runs entered the scope from that time on, the latest first, as far as grants are remembered."""
+        times: list[float] = []
+        is_run_here: dict[int, bool] = {}  # by lane: most grants are of few lanes, and this is asked for every reading
+        for at, scopes in reversed(self.recent):
+            if at < since:
+                break
+            counts = is_run_here.get(id(scopes))
+            if counts is None:
+                counts = scope in scopes and all(other.name != SESSIONS for other in scopes)
+                is_run_here[id(scopes)] = counts
+            if counts:
+                times.append(at)
+        return times
+
     def leave(self, slot: LiveSlot, hot: list[Scope]) -> None:
         """Give the places back. `hot` collects the scopes that changed, also those that learn from the end."""
         now = self.now
@@ -199,7 +215,9 @@ class Ledger:
         if scope.adaptive is not None and not was_refused:
             scope.calls.on_ended(self.now - slot.granted_at, scope.use(self.now), scope.live)
             scope.adaptive.on_release(self.now, was_full=scope.live + 1 >= scope.cap)
-        lag = scope.cooldown if was_refused else scope.release_lag
+        lag = scope.cooldown_for(slot.lane.account)
+        if not was_refused:
+            lag = max(lag, scope.learnt_lag)
         if lag > 0 and scope.cap != UNLIMITED:
             scope.used += 1
             insort(scope.cooling, self.now + lag)
@@ -237,10 +255,14 @@ class Ledger:
         self.shares.lift_blocked(self.lanes.groups_waiting_in(scope), self.now)
 
     def schedule(self, scope: Scope) -> None:
-        """Wake the scope when it next changes by time alone."""
+        """Wake the scope when it next changes by time alone.
+
+        A timer is kept while somebody waits: a gate that is open by now may have opened since it refused them, and
+        only a wake-up lets them in.
+        """
         when = scope.next_wake(self.now)
         if when is None:
-            scope.wake_at = None
+            scope.wake_at = scope.wake_at if scope.waiting else None
         elif scope.wake_at is None or when < scope.wake_at:
             self.timers.wake(scope, when)
             self.next_due = min(self.next_due, when)

@@ -1,9 +1,9 @@
 """One scope as the Governor sees it: its counts, its limits, its gates and its use.
 
 The hot numbers are `used` (places taken, cooling ones included) and `open_cap` (how many may be taken without asking
-further; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. `notify_from` is the
-time from which a grant must be counted by the gates. Up to `counts_until` it is enough that `counter` counts it.
-`learner` is that gate where it alone may heed a success.
+further; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. From the time
+`notify_from` on, every gate must be notified of each grant. Before `counts_until` only the gate `counter` needs to be
+notified. `learner` is the same gate, set while no other part of the scope learns from a success.
 Never here: who waits for the scope (`queue.py`), and what is decided (`decisions/`).
 """
 
@@ -48,6 +48,7 @@ class Scope:
         "configured",
         "cooldown_setting",
         "cooling",
+        "cools_by_account",
         "counter",
         "counts_until",
         "gates",
@@ -81,6 +82,8 @@ class Scope:
         self.is_key = name.startswith(KEY)
         self.configured = configured
         self.cooldown_setting = cooldown
+        self.cools_by_account = False
+        """Whether an account that shares its places may have another cooldown."""
         self.mode = mode
         self.reserve = reserve
         self.used = 0
@@ -121,11 +124,16 @@ class Scope:
         """How long a released slot still counts."""
         return cooldown_seconds(self.is_provider, self.cooldown_setting, self.usage.learnt_lag if self.usage else None)
 
+    def cooldown_for(self, account: "Scope | None") -> float:
+        """Return how long a released slot of the account still counts: in a shared scope as long as in its own."""
+        if account is None or not self.cools_by_account or account.cooldown_setting == self.cooldown_setting:
+            return self.cooldown
+        return account.cooldown
+
     @property
-    def release_lag(self) -> float:
-        """The cooldown, or longer where refusals taught that the provider's count lags by more."""
-        learnt = self.adaptive.lag.seconds if self.adaptive is not None and self.mode == "adaptive" else 0.0
-        return max(self.cooldown, learnt)
+    def learnt_lag(self) -> float:
+        """How far the provider's count lags, as refusals taught."""
+        return self.adaptive.lag.seconds if self.adaptive is not None and self.mode == "adaptive" else 0.0
 
     @property
     def effective(self) -> int | None:
@@ -170,7 +178,7 @@ class Scope:
             else:
                 notify_from = min(notify_from, gate.counts_grants_from(self))
             learns = learns or gate.awaits_success(self)
-        cools = self.release_lag > 0 and effective is not None
+        cools = effective is not None and (self.cools_by_account or max(self.cooldown, self.learnt_lag) > 0)
         self.is_gated = is_busy
         self.alert = bool(cools or is_busy or learns or self.is_watched or self.claimed)
         self.counter, self.counts_until = None if is_busy else counter, notify_from

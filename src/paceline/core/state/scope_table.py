@@ -67,9 +67,11 @@ class ScopeTable:
             scope.put_gate(FirstRamp(self.settings.first_ramp))
 
     def cooldown_of(self, name: str) -> Cooldown:
-        """Return its own cooldown, else that of the path it lies in, else the default."""
+        """Return its own cooldown, else that of the path it lies in, else the default of its account."""
         found = self.cooldowns.lookup_path(name)
-        return self.settings.cooldown if found is None else found
+        if found is not None:
+            return found
+        return 0.0 if "/".join(name.split("/", 2)[:2]) in self.settings.lag_learnt else self.settings.cooldown
 
     def mode_of(self, name: str) -> HeadroomMode:
         """Return its own mode, else that of the path it lies in, else the default."""

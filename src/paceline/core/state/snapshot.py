@@ -1,7 +1,7 @@
 """All of a Governor as one frozen value. A restored Governor behaves exactly like one that never stopped.
 
 `msgspec.json.encode(snapshot)` and `msgspec.json.decode(data, type=Snapshot)` store it. Gates are stored by tag;
-those of a newer version are kept and written back. Version 1 is read as well (`snapshot_v1.py`).
+those of a newer version are kept and written back.
 """
 
 from typing import TypeVar
@@ -16,7 +16,6 @@ from paceline.core.limits.platform_limit import PlatformCap
 from paceline.core.state.lane import Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
-from paceline.core.state.snapshot_v1 import ScopeFieldsV1
 from paceline.core.values.rates import Rate
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.values.tickets import Ticket
@@ -27,7 +26,7 @@ VERSION = 2
 """Raised whenever an older version could no longer read what is written."""
 
 
-class ScopeRecord(ScopeFieldsV1, frozen=True, kw_only=True, omit_defaults=True):
+class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one scope holds and has learnt. Counts follow from slots; the configured limit from the tables."""
 
     name: str

@@ -114,6 +114,11 @@ def _canonical(scope: str) -> str:
     return "/".join(parts)
 
 
+def is_model_part(name: str) -> bool:
+    """Return whether a scope can end with this model: `claude-` and others have nothing left in their one spelling."""
+    return _PART.fullmatch(canonical_model(name)) is not None
+
+
 def path_scopes(scope: str) -> tuple[str, ...]:
     """Return a provider path and all it lies in, widest first: `a`, `a/b` and `a/b/c` for `a/b/c`."""
     scope = canonical_scope(scope)

@@ -32,15 +32,16 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     - `lost_grace` is how long a lost slot still counts: its holder may need that long to end.
     - `ageing` is the largest head start of an old prompt, and how long a ticket may be passed over.
     - `first_ramp` is how long the sessions of a provider scope that nothing is known about take to reach its limit.
-      With 0, the default, a new Governor grants up to the limit at once.
+      With 0, a new Governor grants up to the limit at once.
     - `usage_interval` and `usage_timeout` are for polls of the provider's own count.
 
-    `moved_scopes` are names under which something may have been learnt before, and the present name of each.
+    `lag_learnt` are accounts whose released slots do not count, unless a cooldown is set: refusals teach the lag.
     """
 
     limits: dict[str, int | None] = {}
     cooldown: Cooldown = 0.0
     cooldowns: dict[str, Cooldown] = {}
+    lag_learnt: tuple[str, ...] = ()
     headroom: HeadroomMode = "adaptive"
     headrooms: dict[str, HeadroomMode] = {}
     reserves: dict[str, float] = {}
@@ -53,7 +54,6 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     ageing: float = 60.0
     usage_interval: float = 1.0
     usage_timeout: float = 5.0
-    moved_scopes: dict[str, str] = {}
     first_ramp: float = FIRST_RAMP_SECONDS
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
         for scope, rate in self.rates.items():
             ScopePattern(scope)
             check_rate(rate, f"rates[{scope!r}]")
-        for scope in (*self.usage_scopes, *self.moved_scopes, *self.moved_scopes.values()):
+        for scope in (*self.usage_scopes, *self.lag_learnt):
             ScopePattern(scope)
         for name in ("default_pause", "lost_grace", "ageing", "first_ramp"):
             check_seconds(getattr(self, name), name)

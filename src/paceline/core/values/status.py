@@ -45,10 +45,10 @@ class RateStatus(msgspec.Struct, frozen=True, gc=False):
     source: str
     used: float
     limit: float
-    seconds: float | None
-    since: float | None
-    until: float | None
     reason: str
+    seconds: float | None = None
+    since: float | None = None
+    until: float | None = None
 
 
 class PaceStatus(msgspec.Struct, frozen=True, gc=False):
@@ -56,8 +56,8 @@ class PaceStatus(msgspec.Struct, frozen=True, gc=False):
 
     interval: float
     reason: str
-    since: float | None
-    until: float | None
+    since: float | None = None
+    until: float | None = None
 
 
 class LearntLimit(msgspec.Struct, frozen=True, gc=False):
@@ -67,38 +67,53 @@ class LearntLimit(msgspec.Struct, frozen=True, gc=False):
     """
 
     held: int
-    of: int | None
-    refused_level: int | None
-    refused_at: float | None
-    next_level: int | None
-    next_try_at: float | None
     reason: str
+    of: int | None = None
+    refused_level: int | None = None
+    refused_at: float | None = None
+    next_level: int | None = None
+    next_try_at: float | None = None
 
 
-class ScopeStatus(msgspec.Struct, frozen=True, gc=False):
-    """The status of one scope. `limit` is the effective one: the smallest of `configured`, `platform`, `adaptive`."""
+class ScopeFigures(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What every form of a scope's status has. `in_flight` counts live slots, `queued` what waits there."""
 
     scope: str
-    limit: int | None
-    configured: int | None
-    platform: int | None
-    adaptive: int | None
-    in_flight: int
-    cooling: int
-    queued: int
-    paused: bool
-    paused_until: float | None
-    cooldown: float
-    auto_reduced: bool
-    auto_reduced_from: int | None
-    notice: str | None
-    window: WindowStatus | None
-    windows: tuple[WindowStatus, ...]
-    held: str | None
-    reserve: float = 0.0
+    configured: int | None = None
+    platform: int | None = None
+    adaptive: int | None = None
+    in_flight: int = 0
+    queued: int = 0
+    notice: str | None = None
     paused_since: float | None = None
+    paused_until: float | None = None
     paused_reason: str | None = None
     paced_until: float | None = None
     pace: PaceStatus | None = None
     rates: tuple[RateStatus, ...] = ()
     learnt: LearntLimit | None = None
+
+
+class ScopeCondition(ScopeFigures, frozen=True, gc=False, kw_only=True):
+    """A scope with what closes it. `cooling` counts slots that are released but still occupy a place."""
+
+    cooling: int = 0
+    held: str | None = None
+    windows: tuple[WindowStatus, ...] = ()
+
+
+class LimitedScope(ScopeCondition, frozen=True, gc=False, kw_only=True):
+    """A scope with its effective limit: the smallest of `configured`, `platform` and `adaptive`."""
+
+    limit: int | None = None
+    cooldown: float = 0.0
+    auto_reduced: bool = False
+    auto_reduced_from: int | None = None
+
+
+class ScopeStatus(LimitedScope, frozen=True, gc=False, kw_only=True):
+    """The status of one scope. `window` is the one of its windows that matters most."""
+
+    paused: bool = False
+    window: WindowStatus | None = None
+    reserve: float = 0.0

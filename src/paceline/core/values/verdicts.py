@@ -1,6 +1,6 @@
 """Answers of the Governor: the verdict on a ticket, and effects for the caller to carry out."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Literal, Protocol
 
 import msgspec
@@ -68,10 +68,12 @@ Effect = Granted | Expired | PollUsage | Event
 class Agenda(Protocol):
     """What a driver of the Governor has to do: effects to collect, and the time before which time changes nothing.
 
-    Attributes instead of calls: a driver checks both after every request and release.
+    Attributes instead of calls: a driver checks the first two after every request and release.
     """
 
     @property
     def effects(self) -> Sequence[Effect]: ...
     @property
     def next_due(self) -> float: ...
+    @property
+    def waiters(self) -> Sized: ...

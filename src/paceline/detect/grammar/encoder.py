@@ -186,7 +186,7 @@ class _Building:
             self._joined.append(joined)
 
     def replace(self, letter: str, end: int) -> None:
-        """Give the word before another meaning, now that the next one is known."""
+        """Replace the concept of the previous word, now that the next word is known."""
         self.letters[-1] = letter
         self._ends[-1] = end
 
@@ -203,7 +203,7 @@ class _Building:
 
 
 def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str, *, is_quoted: bool) -> str:
-    """Return the letter of what is no word."""
+    """Return the letter of a token that is not a word: a number, a sign or a quote."""
     match kind:
         case "number" | "percent":
             number = token["number"]

@@ -14,7 +14,7 @@ from paceline.core.signals import Cause
 from paceline.detect.grammar.encoder import BEGIN, CLOSE, CLOSED, COMMA, OPEN, STARTS, STATUS, Encoded, Encoder
 from paceline.detect.grammar.forms import FORMS, Form
 from paceline.detect.grammar.lexicon import LEXICON, OTHER, Concept, Lexicon
-from paceline.detect.kinds import Kind
+from paceline.detect.observation import Kind
 from paceline.detect.prefilter import Branch
 
 LEAD = 14

@@ -12,8 +12,7 @@ from typing import Final
 
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time
-from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home
-from paceline.hosts.launchers.private_files import write_private
+from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
 from paceline.settings import HostSettings
 
 COMMAND_SECONDS: Final = 120.0

@@ -23,9 +23,8 @@ import msgspec
 
 from paceline.errors import LaunchFailed, PacelineError
 from paceline.executors.private_folder import make_private
-from paceline.executors.proc_table import boot_id, start_ticks, stat_fields
-from paceline.hosts.launchers.interface import WorkerStart, start_digest
-from paceline.hosts.launchers.private_files import write_private
+from paceline.executors.proc_table import boot_id, has_ended, start_ticks
+from paceline.hosts.launchers.interface import WorkerStart, start_digest, write_private
 
 MARK: Final = "paceline-worker: "
 TOKEN_FILE: Final = "token"
@@ -202,8 +201,7 @@ def _pid(record: WorkerRecord | None) -> int | None:
     """Return the process if it is still the one of the record. A dead one that nobody has reaped is none."""
     if record is None or record.boot_id != boot_id() or start_ticks(record.pid) != record.start_ticks:
         return None
-    fields = stat_fields(record.pid)
-    return record.pid if fields and fields[0] not in (b"Z", b"X") else None
+    return None if has_ended(record.pid) else record.pid
 
 
 def _end(pid: int, record: WorkerRecord | None) -> None:

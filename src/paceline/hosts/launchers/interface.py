@@ -1,14 +1,25 @@
 """How a worker is started on a host, whatever the host is: one protocol for ssh, Slurm, Ray and commands.
 
-Never here: when a worker is started (`cli/host_care.py`), and what it does (`paceline.worker`).
+Never here: when a worker is started (`leader/worker_supervision.py`), and what it does (`hosts/worker`).
 """
 
 import hashlib
+import os
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from paceline.settings import HostSettings
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write the file whole or not at all. Nobody else can read it at any moment."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+    fresh.replace(path)
 
 
 class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):

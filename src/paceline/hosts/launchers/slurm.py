@@ -21,9 +21,8 @@ import msgspec
 from paceline.errors import LaunchFailed
 from paceline.executors.private_folder import make_private
 from paceline.hosts.launchers.detached_worker import one_at_a_time
-from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home
-from paceline.hosts.launchers.pilot import ORDER_FILE, PilotOrder, read_order, read_state, seconds_left
-from paceline.hosts.launchers.private_files import write_private
+from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
+from paceline.hosts.launchers.slurm_job import ORDER_FILE, PilotOrder, read_order, read_state, seconds_left
 from paceline.settings import HostSettings
 
 COMMAND_SECONDS: Final = 60.0
@@ -134,7 +133,7 @@ class SlurmLauncher:
 
     def _submit(self) -> None:
         python = os.path.expanduser(self._host.python or sys.executable)
-        pilot = shlex.join([python, "-m", "paceline.hosts.launchers.pilot", str(self._home)])
+        pilot = shlex.join([python, "-m", "paceline.hosts.launchers.slurm_job", str(self._home)])
         log = self._home / PILOT_LOG
         ours = [
             "--parsable",

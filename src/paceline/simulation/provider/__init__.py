@@ -1,31 +1,13 @@
-"""A fake LLM provider: a real HTTP server on loopback with scripted limits. See `FakeProvider` and `Scenario`."""
+"""A fake LLM provider: a real HTTP server on loopback with scripted limits.
 
-from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
-from paceline.simulation.provider.fake import FakeProvider
-from paceline.simulation.provider.journal import RequestRecord
-from paceline.simulation.provider.scenario import (
-    Burst,
-    CapacityChange,
-    Episode,
-    Limits,
-    Penalty,
-    Scenario,
-    Step,
-    ToolCall,
-    Window,
-)
+    fake              `FakeProvider`: starts and stops the server, and what tests read from it
+    scenario          what it is like, as values
+    server            HTTP, the script of the next answers, and the headers of an answer
+    capacity          whether an account may have one more request
+    errors            every known refusal, by name
+    journal           what was asked
+    protocol_module   what is common to the protocols
+    anthropic, openai_chat, openai_responses, gemini   one protocol each: formats bytes, decides nothing
 
-__all__ = [
-    "ERROR_NAMES",
-    "Burst",
-    "CapacityChange",
-    "Episode",
-    "FakeProvider",
-    "Limits",
-    "Penalty",
-    "RequestRecord",
-    "Scenario",
-    "Step",
-    "ToolCall",
-    "Window",
-]
+`paceline.testing.provider` is its public path.
+"""

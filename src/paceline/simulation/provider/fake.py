@@ -11,8 +11,7 @@ from aiohttp import web
 from paceline.clock import SystemClock
 from paceline.simulation.provider.journal import Journal, RequestRecord
 from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
-from paceline.simulation.provider.script import Script
-from paceline.simulation.provider.server import ProviderClock, ProviderServer
+from paceline.simulation.provider.server import ProviderClock, ProviderServer, Script
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 0.2

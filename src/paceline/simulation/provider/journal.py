@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.simulation.provider.protocol_module import ModelCall, ProtocolName
+from paceline.simulation.provider.protocol_module import ProtocolName
 
 Ending = Literal["served", "refused", "cut", "client_left"]
 
@@ -43,21 +43,7 @@ class Journal:
         self.usage_polls = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def begin(
-        self,
-        call: ModelCall,
-        *,
-        path: str,
-        protocol: ProtocolName,
-        key: str,
-        tokens: int,
-        headers: dict[str, str],
-        now: float,
-    ) -> RequestRecord:
-        record = RequestRecord(
-            path=path, protocol=protocol, key=key, model=call.model, stream=call.stream, session=call.session,
-            prompts=call.prompts, answers=call.answers, input_tokens=tokens, headers=headers, started_at=now,
-        )  # fmt: skip
+    def begin(self, record: RequestRecord) -> RequestRecord:
         self.requests.append(record)
         self.changed()
         return record

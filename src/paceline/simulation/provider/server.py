@@ -1,20 +1,33 @@
-"""The HTTP server: a protocol module reads a request, `capacity` decides, and the answer is sent. No rules here."""
+"""The HTTP server: a protocol module reads a request, the script or `capacity` decides, and the answer is sent.
+
+Here: the headers of an answer, the script, and HTTP. Never here: rules of capacity.
+"""
 
 import asyncio
+import math
 import re
 import socket
 import struct
+from collections import deque
 from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 import msgspec
 from aiohttp import web
 
+from paceline.errors import InvalidInput
 from paceline.simulation.provider import anthropic, gemini, openai_chat, openai_responses
-from paceline.simulation.provider.capacity import Admission, ProviderCapacity, Refusal
-from paceline.simulation.provider.errors import ErrorResponse, refuse
-from paceline.simulation.provider.facts import ErrorFacts
-from paceline.simulation.provider.headers import reading_headers
+from paceline.simulation.provider.capacity import (
+    AccountReading,
+    Admission,
+    ProviderCapacity,
+    RateReading,
+    Refusal,
+    WindowReading,
+)
+from paceline.simulation.provider.errors import NAMES, ErrorResponse, refuse
+from paceline.simulation.provider.errors.shape import CLAIMS, ErrorFacts, iso
 from paceline.simulation.provider.journal import Journal, RequestRecord
 from paceline.simulation.provider.protocol_module import (
     Json,
@@ -24,8 +37,134 @@ from paceline.simulation.provider.protocol_module import (
     ProtocolName,
     Reply,
 )
-from paceline.simulation.provider.scenario import Scenario, Step
-from paceline.simulation.provider.script import OK, Script
+from paceline.simulation.provider.scenario import Endpoint, Scenario, Step
+
+WARNING_RATIO = 0.9
+_UNIFIED = "anthropic-ratelimit-unified"
+_CODEX_SLOTS = ("primary", "secondary")
+
+
+def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float, *, refused: bool) -> dict[str, str]:
+    """Return the headers of a response."""
+    match protocol:
+        case "anthropic":
+            return _anthropic_rates(reading) | _unified(reading.windows, refused)
+        case "openai-chat" | "openai-responses":
+            return _openai_rates(reading, now) | _codex(reading.windows, now)
+        case "gemini":
+            return {}
+
+
+def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
+        if rate is not None:
+            headers[f"anthropic-ratelimit-{name}-limit"] = str(rate.limit)
+            headers[f"anthropic-ratelimit-{name}-remaining"] = str(rate.remaining)
+            headers[f"anthropic-ratelimit-{name}-reset"] = iso(rate.full_at)
+    return headers
+
+
+def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str]:
+    if not windows:
+        return {}
+    tightest = max(windows, key=lambda window: window.used_ratio)
+    headers = {
+        f"{_UNIFIED}-status": _status(tightest, refused),
+        f"{_UNIFIED}-reset": str(int(tightest.resets_at)),
+        f"{_UNIFIED}-representative-claim": CLAIMS.get(tightest.name, tightest.name),
+    }
+    for window in windows:
+        headers[f"{_UNIFIED}-{window.name}-status"] = _status(window, refused)
+        headers[f"{_UNIFIED}-{window.name}-reset"] = str(int(window.resets_at))
+        headers[f"{_UNIFIED}-{window.name}-utilization"] = f"{window.used_ratio:.2f}"
+    return headers
+
+
+def _status(window: WindowReading, refused: bool) -> str:
+    """Return the status of a window. The request that spends it is still served, so its response only warns."""
+    if refused and window.used_ratio >= 1.0:
+        return "rejected"
+    return "allowed_warning" if window.used_ratio >= WARNING_RATIO else "allowed"
+
+
+def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
+        if rate is not None:
+            headers[f"x-ratelimit-limit-{name}"] = str(rate.limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(rate.remaining)
+            headers[f"x-ratelimit-reset-{name}"] = _short_duration(rate, now)
+    return headers
+
+
+def _short_duration(rate: RateReading, now: float) -> str:
+    """Return a duration as OpenAI spells it: `20ms`, `1.2s`, `6m0s`."""
+    seconds = max(0.0, rate.full_at - now)
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    return f"{int(seconds // 60)}m{int(seconds % 60)}s"
+
+
+def _codex(windows: tuple[WindowReading, ...], now: float) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex has two windows
+        headers[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
+        headers[f"x-codex-{slot}-window-minutes"] = str(int(window.seconds // 60))
+        headers[f"x-codex-{slot}-reset-at"] = str(int(window.resets_at))
+        headers[f"x-codex-{slot}-reset-after-seconds"] = str(max(0, int(window.resets_at - now)))
+    return headers
+
+
+# -- the script: answers for the next requests, whatever the capacity is ------------------------------
+
+OK = "ok"
+
+
+class Script:
+    """A queue of steps. A request gets the first one that matches it, and uses it up once it is answered with it."""
+
+    def __init__(self, steps: tuple[Step, ...] = ()) -> None:
+        self._steps: deque[Step] = deque()
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Step) -> None:
+        if step.error != OK and step.error not in NAMES:
+            raise InvalidInput(f"no error is called {step.error!r}; there are: ok, {', '.join(sorted(NAMES))}")
+        if step.times is None or step.times > 0:
+            self._steps.append(step)
+
+    def find(
+        self, endpoint: Endpoint, model: str, key: str, answers: int = 0, prompts: tuple[str, ...] = ()
+    ) -> Step | None:
+        for step in self._steps:
+            is_meant = fnmatchcase(model, step.models) and fnmatchcase(key, step.keys) and answers >= step.answers
+            if step.endpoint == endpoint and is_meant and _is_about(prompts, step.prompts):
+                return step
+        return None
+
+    def clear(self) -> None:
+        self._steps.clear()
+
+    def use(self, step: Step) -> None:
+        """Use the step once: a request was answered with it."""
+        if step.times is None:
+            return
+        index = next(index for index, each in enumerate(self._steps) if each is step)
+        if step.times == 1:
+            del self._steps[index]
+        else:
+            self._steps[index] = msgspec.structs.replace(step, times=step.times - 1)
+
+
+def _is_about(prompts: tuple[str, ...], pattern: str) -> bool:
+    return pattern == "*" or any(fnmatchcase(prompt, pattern) for prompt in prompts)
+
+
+# -- the server ---------------------------------------------------------------------------------------
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -111,22 +250,25 @@ class ProviderServer:
             prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
         )
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return self._journal.begin(
-            call,
+        record = RequestRecord(
+            **msgspec.structs.asdict(call),
             path=request.path_qs,
             protocol=protocol.NAME,
             key=key_of(request),
-            tokens=max(1, body_bytes // BYTES_PER_TOKEN),
+            input_tokens=max(1, body_bytes // BYTES_PER_TOKEN),
             headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
-            now=self._clock.now(),
+            started_at=self._clock.now(),
         )
+        return self._journal.begin(record)
 
     async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
         record, now = exchange.record, self._clock.now()
         if self._scenario.keys is not None and record.key not in self._scenario.keys:
             return self._refused(exchange, self._scripted(exchange, Step(error="401")))
-        step = self._script.take("model", record.model, record.key, record.answers, record.prompts)
+        step = self._script.find("model", record.model, record.key, record.answers, record.prompts)
         planned = None if step is None or step.error == OK else self._scripted(exchange, step)
+        if step is not None and planned is not None and planned.place in ("before", "reset"):
+            self._script.use(step)  # whatever the capacity is
         if planned is not None and planned.place == "before":
             return self._refused(exchange, planned)
         if planned is not None and planned.place == "reset":
@@ -137,6 +279,8 @@ class ProviderServer:
         verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
         if isinstance(verdict, Refusal):
             return self._refused(exchange, self._over_capacity(exchange, verdict))
+        if step is not None:
+            self._script.use(step)
         return await self._serve(exchange, reply, verdict, planned)
 
     async def _serve(
@@ -253,7 +397,9 @@ class ProviderServer:
         key, now = key_of(request), self._clock.now()
         self._journal.usage_polls += 1
         self._journal.changed()
-        step = self._script.take("usage", "", key)
+        step = self._script.find("usage", "", key)
+        if step is not None:
+            self._script.use(step)
         if step is not None and step.error != OK:
             refused = refuse("openai-chat", step.error, ErrorFacts(now=now, model="", resets_at=now + step.resets_in))
             return json_response(refused.body, refused.status, refused.headers)

@@ -13,8 +13,7 @@ from paceline.core.values.verdicts import Effect, Expired, PollUsage, Verdict
 from paceline.events import FIELDS, Event
 from paceline.testing.world.gates import SLACK, Gates
 from paceline.testing.world.ledger_check import ExpectedLedger, Held
-from paceline.testing.world.order_check import OrderCheck
-from paceline.testing.world.reason_check import check_reason
+from paceline.testing.world.order_check import OrderCheck, check_reason
 
 MOST_WAKEUPS = 20_000
 
@@ -174,6 +173,7 @@ class CheckedGovernor:
 
     def lift_hold(self, scope: str) -> None:
         self.gates.held.discard(scope)
+        self.gates.logins.pop(scope, None)
         self.governor.lift_hold(scope, now=self._wall)
         self.collect()
 
@@ -281,7 +281,7 @@ class CheckedGovernor:
         self.gates.note_canary_gone(held.ticket.id)
         if not self._has_family(held.ticket):
             for scope in held.ticket.scopes:
-                if (seconds := self.cooldown_of(scope)) > 0 and self.limit_of(scope) is not None:
+                if (seconds := self._cooldown_in(scope, held.ticket)) > 0 and self.limit_of(scope) is not None:
                     self.expected.cool(scope, self.elapsed + seconds)
 
     def _has_family(self, ticket: Ticket) -> bool:
@@ -341,6 +341,11 @@ class CheckedGovernor:
         cooldown = self._cooldowns.get(scope, self.settings.cooldown)
         assert cooldown != "auto"  # a learned cooldown cannot be predicted; the World sets seconds
         return cooldown
+
+    def _cooldown_in(self, scope: str, ticket: Ticket) -> float:
+        """Return how long a slot of the ticket cools there: in the places of a whole provider as in its account."""
+        accounts = (name for name in ticket.scopes if name.count("/") == 1 and name.startswith(f"{scope}/"))
+        return self.cooldown_of(next(accounts, scope))
 
     def cooling_in(self, scope: str) -> int:
         """Return how many released places may still count. For places shared with runs only the Governor knows."""

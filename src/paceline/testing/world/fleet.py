@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.agents.account import Account
 from paceline.core.values.scopes import path_scopes
-from paceline.engine.ticket_queues import split_queue_name
+from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.errors import StoreFull
 from paceline.executors import Launch
 from paceline.simulation.executor import Run
@@ -100,7 +100,7 @@ class Fleet:
 
     async def live(self) -> None:
         """Run the night of trouble, then a calm day in which everything must finish."""
-        logger = logging.getLogger("paceline.engine")
+        logger = logging.getLogger("paceline")
         logger.addHandler(self._errors)
         try:
             async with self.harness:
@@ -304,12 +304,13 @@ class _Errors(logging.Handler):
     """A log handler that fails the world. In production the next pass repairs a failed one."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self.messages: list[str] = []
         self.unstored = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and isinstance(record.exc_info[1], StoreFull):
-            self.unstored += 1  # it is repeated when there is room
+        if any(isinstance(each, StoreFull) for each in (record.args or ())):
+            self.unstored += 1  # an outage begins: what could not be stored is repeated when there is room
+        if record.levelno < logging.ERROR:
             return
         self.messages.append(f"{record.getMessage()} {record.exc_info[1] if record.exc_info else ''}")

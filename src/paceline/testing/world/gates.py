@@ -27,6 +27,7 @@ SLACK = 1e-6
 SHORTEST_OVERLOAD_PAUSE = 5.0
 SHORTEST_OUTAGE_SECONDS = 5.0
 OUTAGE_CANARY_SECONDS = 5 * 60.0
+HELD_LOGIN_SECONDS = 3600.0
 DOUBTED_SECONDS = 90.0
 OPEN_REPORT_SECONDS = 60.0
 FIRST_PROBE_SECONDS = 30 * 60.0
@@ -84,6 +85,8 @@ class Gates:
     broken: Broken
     paused_until: dict[str, float] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
+    logins: dict[str, OutageRecord] = field(default_factory=dict)
+    """Held logins, which one session asks again every hour."""
     windows: dict[str, dict[str, ClosedWindow]] = field(default_factory=dict)
     usage: dict[str, UsageRecord] = field(default_factory=dict)
     outages: dict[str, OutageRecord] = field(default_factory=dict)
@@ -138,7 +141,10 @@ class Gates:
         is_doubted = was_open or (known is not None and known.is_doubted and not known.canaries)
         wait = _shortest_wait(signal.resets_at, wall)
         wait = min(wait, DOUBTED_SECONDS) if is_doubted else wait
-        wait = min(wait, max(SHORTEST_LOOK_SECONDS, self.stated.get((scope, name), math.inf) - wall))
+        ahead = self.stated.get((scope, name), math.inf) - wall
+        wait = min(wait, max(SHORTEST_LOOK_SECONDS, ahead))
+        if ahead <= 0 and known is not None and not known.canaries:
+            wait = min(wait, max(0.0, known.earliest - elapsed))  # the look after a missed reset stays where it was
         windows[name] = ClosedWindow(elapsed + wait, is_doubted=is_doubted)
 
     def _note_stated(self, scope: str, window: str | None, resets_at: float | None) -> None:
@@ -159,7 +165,14 @@ class Gates:
         if event.name == "scope.paused" and event.fields["cause"] == "unreachable" and event.scope is not None:
             self.outages[event.scope] = OutageRecord(elapsed + SHORTEST_OUTAGE_SECONDS)
         if event.name == "account.held" and event.scope is not None:
-            self.held.add(event.scope)
+            if event.fields["until"] is None:
+                self.held.add(event.scope)
+            else:
+                self.logins[event.scope] = OutageRecord(elapsed + HELD_LOGIN_SECONDS)
+        elif event.name == "scope.paused" and event.fields["cause"] == "auth" and event.scope in self.logins:
+            self.logins[event.scope] = OutageRecord(elapsed + HELD_LOGIN_SECONDS)
+        elif event.name == "scope.resumed" and event.scope is not None:
+            self.logins.pop(event.scope, None)
         elif event.name == "window.reopened" and event.scope is not None:
             name = str(event.fields["window"])
             closed = self.windows.get(event.scope, {}).pop(name, None)
@@ -190,7 +203,7 @@ class Gates:
             self.outages.pop(scope, None)
 
     def note_canary_gone(self, ticket_id: str) -> None:
-        for outage in self.outages.values():
+        for outage in (*self.outages.values(), *self.logins.values()):
             if outage.canary == ticket_id:
                 outage.canary, outage.earliest = None, -math.inf
         for closed in self._closed_windows():
@@ -210,16 +223,17 @@ class Gates:
                 raise self.broken(f"{ticket.id} granted in {scope}, which is paused for another {left:.3f} s")
             if scope in self.held:
                 raise self.broken(f"{ticket.id} granted in {scope}, which is held")
-            if scope in self.outages:
-                self._check_outage(ticket, scope, self.outages[scope], elapsed)
+            for records, state in ((self.outages, "cannot be reached"), (self.logins, "has a held login")):
+                if scope in records:
+                    self._check_outage(ticket, scope, records[scope], elapsed, state)
             for name, closed in self.windows.get(scope, {}).items():
                 self._check_canary(ticket, scope, name, closed, elapsed)
 
-    def _check_outage(self, ticket: Ticket, scope: str, outage: OutageRecord, elapsed: float) -> None:
+    def _check_outage(self, ticket: Ticket, scope: str, outage: OutageRecord, elapsed: float, state: str) -> None:
         if outage.canary is not None and ticket.parent == outage.canary:
             return
         if elapsed < outage.earliest - SLACK:
-            raise self.broken(f"{ticket.id} granted in {scope}, which cannot be reached, beside {outage.canary}")
+            raise self.broken(f"{ticket.id} granted in {scope}, which {state}, beside {outage.canary}")
         outage.canary, outage.earliest = ticket.id, elapsed + OUTAGE_CANARY_SECONDS
 
     def _check_canary(self, ticket: Ticket, scope: str, name: str, closed: ClosedWindow, elapsed: float) -> None:

@@ -1,4 +1,4 @@
-"""The checker of the order rule, which it computes again in the simplest way.
+"""The checkers of reasons and of the order rule, which they compute again in the simplest way.
 
 Within a lane the rule is exact: smallest key first, then arrival. Between lanes and groups it is checked only where
 the answer is certain: in calm worlds, with the Governor's own count of what each group has used, and while no ticket
@@ -6,12 +6,89 @@ has waited for `ageing` or longer. (Overdue tickets may have place claims, and t
 a ticket counts as passed over.) Place claims are checked with the Governor's own list of them.
 """
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, get_args
 
-from paceline.core import Snapshot, Ticket
+from paceline.core import Deferred, Snapshot, Ticket
+from paceline.core.values.verdicts import Reason
 from paceline.testing.world.gates import SLACK
 from paceline.testing.world.ledger_check import Waiting, group_of, lane_of
-from paceline.testing.world.reason_check import lacks_room, may_be_kept
+
+if TYPE_CHECKING:
+    from paceline.testing.world.checked_governor import CheckedGovernor
+
+REASONS = frozenset(get_args(Reason))
+HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve", "unreachable"})
+
+
+def check_reason(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> None:
+    """Check that a reason is one of the contract, names a scope of the ticket, and agrees with the ledger."""
+    ticket = waiting.ticket
+    if why.ticket_id != ticket.id or why.reason not in REASONS or not why.detail:
+        checked.fail(f"{ticket.id} waits because of {why!r}, which is no answer")
+    if why.scope not in ticket.scopes:
+        checked.fail(f"{ticket.id} is said to wait for {why.scope}, which is not among its scopes")
+    if why.position is None or why.position < 1:
+        checked.fail(f"{ticket.id} waits at position {why.position}")
+    if why.reason in HELPED_BY_TIME and not _has_prospect(checked, why):
+        checked.fail(f"{ticket.id} waits for time to pass ({why.reason}) and nothing will wake it: {why!r}")
+    if not _is_backed(checked, waiting, why):
+        checked.fail(f"{ticket.id} waits because of {why.reason} in {why.scope} ({why.detail}), which is not so")
+
+
+def _has_prospect(checked: "CheckedGovernor", why: Deferred) -> bool:
+    """Return whether the Governor will decide again, not later than it said. A usage reading may come at any time."""
+    wakeup = checked.governor.next_wakeup()
+    if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
+        return wakeup is not None
+    return math.isfinite(why.retry_at) and wakeup <= why.retry_at + SLACK
+
+
+def _is_backed(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> bool:
+    status = checked.governor.status(why.scope, now=checked.wall)
+    match why.reason:
+        case "limit" | "platform_limit":
+            return lacks_room(checked, waiting, why.scope) or may_be_kept(checked, waiting)
+        case "cooldown":
+            return status is not None and status.cooling > 0
+        case "paused" | "unreachable":
+            return status is not None and status.paused
+        case "window_closed":
+            return status is not None and status.window is not None
+        case "usage_gate":
+            return why.scope in checked.gates.usage
+        case "held":
+            return why.scope in checked.gates.held
+        case "queue_order":
+            has_room = not any(lacks_room(checked, waiting, scope) for scope in waiting.ticket.scopes)
+            return has_room and may_be_kept(checked, waiting)
+        case _:
+            return True
+
+
+def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool:
+    """Return whether the scope is full for this ticket. A run in its session waits only if that is excess."""
+    limit = checked.limit_of(scope)
+    if limit is None:
+        return False
+    if not checked.expected.places_needed(waiting.ticket, scope):
+        return checked.expected.is_excess(waiting.ticket.parent, scope, limit)
+    occupied = checked.expected.occupied()[scope]
+    return occupied >= limit or occupied + checked.cooling_in(scope) >= limit
+
+
+def may_be_kept(checked: "CheckedGovernor", waiting: Waiting) -> bool:
+    """Return whether a place may be kept for another ticket that shares a scope and has waited for `ageing`."""
+    overdue_since = checked.elapsed - checked.settings.ageing + SLACK
+    return any(
+        other.enqueued_at <= overdue_since
+        and other is not waiting
+        and set(other.ticket.scopes) & set(waiting.ticket.scopes)
+        for other in checked.expected.waiting.values()
+    )
+
+
+# -- the order ----------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from paceline.testing.world.checked_governor import CheckedGovernor

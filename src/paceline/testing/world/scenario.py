@@ -40,6 +40,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pacing      half of the tickets are spread, and some scopes keep a reserve; some campaigns have a deadline
     faults      a provider answers every ticket: its resets move, strangers use the account, Retry-After is wrong
     saturated   nothing but full queues: measures the shares between groups
+    fast        nothing but short calls, thousands a second, whose every answer states a budget
     engine      a whole engine with campaigns on unreliable accounts, over a memory store; a step is up to 15 minutes
     """
 
@@ -59,6 +60,7 @@ class WorldScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pacing: bool = False
     faults: bool = False
     saturated: bool = False
+    fast: bool = False
     engine: bool = False
 
     def __post_init__(self) -> None:

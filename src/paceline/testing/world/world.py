@@ -1,12 +1,14 @@
 """The World: seeded random trouble for a Governor, in simulated time, with every promise checked."""
 
 import asyncio
+import heapq
 import random
-from typing import Any
+from collections import defaultdict
+from typing import Any, cast
 
 import msgspec
 
-from paceline.core import Governor, Ticket
+from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.signals import (
     AnySignal,
     AuthFailed,
@@ -23,18 +25,10 @@ from paceline.core.signals import (
     Usage,
 )
 from paceline.testing.world.checked_governor import CheckedGovernor
+from paceline.testing.world.fast_calls import FastCallers
 from paceline.testing.world.faulty_provider import FaultyProvider
 from paceline.testing.world.fleet import Fleet, FleetFigures
-from paceline.testing.world.restart_twins import TwinGovernors, restart
 from paceline.testing.world.scenario import PATHS, WorldScenario, draw_scenario, draw_settings
-from paceline.testing.world.share_check import run_saturated
-
-START = 1_700_000_000.0
-AUDIT_EVERY = 16
-EXACT_DRAIN_ROUNDS = 200
-MOST_DRAIN_ROUNDS = 5_000
-DRAIN_HOP_SECONDS = 60.0
-ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 40 * 86400.0, 1e18)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +43,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     granted: int
     granted_from_queue: int
     released: int
-    expired: int
-    reports: int
-    polls: int
-    restarts: int
+    expired: int = 0
+    reports: int = 0
+    polls: int = 0
+    restarts: int = 0
     seconds: float
     moved_resets: int = 0
     """Refusals at an announced reset or after it."""
@@ -62,6 +56,159 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Refusals with a wrong Retry-After."""
     jain: float | None = None
     fleet: FleetFigures | None = None
+
+
+# -- shares: with full queues, slot-seconds must follow `2 ** priority` ----------------------------------
+
+QUEUE_LENGTH = 3
+SLOT_SECONDS = (3.0, 10.0, 30.0)
+FAIREST = 0.98
+
+
+def run_saturated(rng: random.Random, scenario: WorldScenario, seed: int) -> Figures:
+    """Run a world in which every group always has waiting tickets, each with its usual duration."""
+    bench = _Bench(rng, scenario)
+    figures = bench.run(seed, scenario.steps)
+    assert figures.jain is not None
+    assert figures.jain >= FAIREST, f"shares {dict(bench.used)} have a fairness of only {figures.jain:.4f}"
+    return figures
+
+
+class _Bench:
+    def __init__(self, rng: random.Random, scenario: WorldScenario) -> None:
+        self._random = rng
+        self.now = 0.0
+        places = rng.randint(1, 12)
+        settings = GovernorSettings(limits={"runs": places}, slot_timeout=1e6)
+        self.governor = Governor(settings, now=self.now)
+        names = [f"campaign-{n}" for n in range(max(2, scenario.groups))]
+        self._priority = {name: rng.randrange(scenario.priorities) for name in names}
+        self._mean_seconds = {name: rng.choice(SLOT_SECONDS) for name in names}
+        self._tickets: dict[str, str] = {}
+        self._ending: list[tuple[float, str, float]] = []
+        self.used: defaultdict[str, float] = defaultdict(float)
+        self._asked = self._granted = self._released = 0
+
+    def run(self, seed: int, steps: int) -> Figures:
+        for name in self._priority:
+            for _ in range(QUEUE_LENGTH):
+                self._ask(name)
+        for _ in range(steps):
+            self._end_next()
+        self._charge_those_still_running()
+        return Figures(
+            seed=seed,
+            steps=steps,
+            asked=self._asked,
+            granted=self._granted,
+            granted_from_queue=self._granted,
+            released=self._released,
+            seconds=self.now,
+            jain=self._jain(),
+        )
+
+    def _ask(self, name: str) -> None:
+        self._asked += 1
+        ticket = Ticket(f"t{self._asked}", ("runs",), name, self._priority[name])
+        self._tickets[ticket.id] = name
+        verdict = self.governor.request(ticket, now=self.now)
+        if isinstance(verdict, Granted):
+            self._start(verdict)
+
+    def _start(self, granted: Granted) -> None:
+        self._granted += 1
+        name = self._tickets[granted.ticket_id]
+        seconds = self._random.uniform(0.5, 1.5) * self._mean_seconds[name]
+        heapq.heappush(self._ending, (self.now + seconds, granted.ticket_id, self.now))
+        self._ask(name)  # refill the queue at once, so that the group stays saturated
+
+    def _end_next(self) -> None:
+        self.now, ticket_id, started = heapq.heappop(self._ending)
+        self.used[self._tickets[ticket_id]] += self.now - started
+        self._released += 1
+        self.governor.release(ticket_id, now=self.now)
+        for effect in self.governor.advance(now=self.now):
+            if isinstance(effect, Granted):
+                self._start(effect)
+
+    def _charge_those_still_running(self) -> None:
+        for _, ticket_id, started in self._ending:
+            self.used[self._tickets[ticket_id]] += self.now - started
+
+    def _jain(self) -> float:
+        shares = [self.used[name] / 2.0**priority for name, priority in self._priority.items()]
+        return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+# -- twins: two Governors that get the same calls, of which one is stored and restored meanwhile --------
+
+
+def restarted(governor: Governor, now: float) -> Governor:
+    """Return the Governor after storing and restoring it, through JSON as a store does."""
+    snapshot = governor.snapshot()
+    stored = msgspec.json.encode(snapshot)
+    return Governor.restore(msgspec.json.decode(stored, type=type(snapshot)), now=now)
+
+
+class TwinGovernors:
+    """A pair with the verbs of a Governor. Each call goes to both, and their answers are compared."""
+
+    def __init__(self, governor: Governor, now: float) -> None:
+        self.never_stopped = governor
+        self.restarted = restarted(governor, now)
+
+    def restart(self, now: float) -> None:
+        self.restarted = restarted(self.restarted, now)
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of one of them. Their answers must be alike, not their snapshots."""
+        return self.never_stopped.snapshot()
+
+    def next_wakeup(self) -> float | None:
+        """Return the later one. A Governor may ask for a wake-up that is no longer needed, but never too late."""
+        first, second = self.never_stopped.next_wakeup(), self.restarted.next_wakeup()
+        return None if first is None or second is None else max(first, second)
+
+    def __getattr__(self, verb: str) -> Any:
+        def both(*args: Any, **kwargs: Any) -> Any:
+            first = getattr(self.never_stopped, verb)(*args, **kwargs)
+            second = getattr(self.restarted, verb)(*args, **kwargs)
+            if first != second and not _are_alike(first, second):
+                raise AssertionError(f"{verb} answered {first!r}, but {second!r} after a restart")
+            return first
+
+        return both
+
+    def as_governor(self) -> Governor:
+        """Return the pair for callers that expect one Governor."""
+        return cast(Governor, self)
+
+
+def _are_alike(first: Any, second: Any) -> bool:
+    """Return whether answers are alike. Only the order of grants matters, not that of other effects."""
+    if not isinstance(first, list) or not isinstance(second, list):
+        return False
+    if [e for e in first if isinstance(e, Granted)] != [e for e in second if isinstance(e, Granted)]:
+        return False
+    return sorted(map(repr, first)) == sorted(map(repr, second))
+
+
+def restart(governor: Governor, now: float) -> Governor:
+    """Restart a governor, or the one of a pair that may be restarted."""
+    if isinstance(governor, TwinGovernors):
+        governor.restart(now)
+        return governor.as_governor()
+    return restarted(governor, now)
+
+
+# -- the World ----------------------------------------------------------------------------------------
+
+START = 1_700_000_000.0
+AUDIT_EVERY = 16
+EXACT_DRAIN_ROUNDS = 200
+MOST_DRAIN_ROUNDS = 5_000
+DRAIN_HOP_SECONDS = 60.0
+ODD_WAITS = (float("nan"), float("-inf"), float("inf"), -1.0, 0.0, 40 * 86400.0, 1e18)
 
 
 class World:
@@ -84,7 +231,11 @@ class World:
         try:
             if self.scenario.engine:
                 return self._run_engine()
-            return self._run_saturated() if self.scenario.saturated else self._run_mixed()
+            if self.scenario.fast:
+                return self._run_fast()
+            if self.scenario.saturated:
+                return run_saturated(self._random, self.scenario, self.seed)
+            return self._run_mixed()
         except AssertionError as broken:
             asked = "".join(f", {name}={value!r}" for name, value in self._asked.items())
             line = f"World(seed={self.seed}{asked}).run()  # step {self._step}: {broken}"
@@ -104,29 +255,27 @@ class World:
             granted=figures.launches,
             granted_from_queue=figures.launches,
             released=figures.launches,
-            expired=0,
             reports=figures.refused,
-            polls=0,
             restarts=figures.crashes,
             seconds=figures.seconds,
             fleet=figures,
         )
 
-    def _run_saturated(self) -> Figures:
-        shares = run_saturated(self._random, self.scenario)
+    def _run_fast(self) -> Figures:
+        calls = FastCallers(self._random, START)
+        try:
+            calls.run(self.scenario.steps)
+        finally:
+            self._step = calls.released
         return Figures(
             seed=self.seed,
             steps=self.scenario.steps,
-            asked=shares.asked,
-            granted=shares.granted,
-            granted_from_queue=shares.granted,
-            released=shares.released,
-            expired=0,
-            reports=0,
-            polls=0,
-            restarts=0,
-            seconds=shares.seconds,
-            jain=shares.jain,
+            asked=calls.asked,
+            granted=calls.checked.granted,
+            granted_from_queue=calls.checked.grants_from_queue,
+            released=calls.released,
+            reports=calls.released,
+            seconds=calls.checked.elapsed - START,
         )
 
     def _run_mixed(self) -> Figures:

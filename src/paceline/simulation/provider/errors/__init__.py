@@ -9,8 +9,7 @@ import msgspec
 from paceline.simulation.provider.errors.anthropic import ANTHROPIC
 from paceline.simulation.provider.errors.gemini import GEMINI
 from paceline.simulation.provider.errors.openai import OPENAI
-from paceline.simulation.provider.errors.shape import Kind, Place, ProviderError
-from paceline.simulation.provider.facts import ErrorFacts, fill, spell
+from paceline.simulation.provider.errors.shape import ErrorFacts, Kind, Place, ProviderError, fill, spell
 from paceline.simulation.provider.protocol_module import Json, ProtocolName
 
 

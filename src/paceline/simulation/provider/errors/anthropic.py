@@ -1,7 +1,14 @@
 """The refusals of the Anthropic API, API keys and subscriptions (`unified`) alike. Data only."""
 
-from paceline.simulation.provider.errors.shape import ENDINGS, RETRY_AFTER, Kind, ProviderError, midstream, with_headers
-from paceline.simulation.provider.facts import CLAIMS
+from paceline.simulation.provider.errors.shape import (
+    CLAIMS,
+    ENDINGS,
+    RETRY_AFTER,
+    Kind,
+    ProviderError,
+    midstream,
+    with_headers,
+)
 
 
 def _error(kind: Kind, status: int, type_: str, message: str) -> ProviderError:

@@ -1,0 +1,18 @@
+"""aider: it prints text only, and its own notices stand between the agent's prose on stdout."""
+
+import re
+
+from paceline.agents.claude import ASSUMED_FORMAT
+from paceline.agents.dialect import AgentCli
+from paceline.agents.stream.notices import OwnLines
+
+_OWN_LINE = re.compile(
+    r"(?:> )?(?:Unexpected error: )?(?:litellm\.|The API provider)|(?:> )?Retrying in [\d.]+ seconds"
+)
+
+
+def _notices() -> OwnLines:
+    return OwnLines(_OWN_LINE)
+
+
+CLIS = (AgentCli(name="aider", dialect=ASSUMED_FORMAT, stdout_notices=_notices),)

@@ -1,0 +1,196 @@
+"""GitHub Copilot CLI: its sentence, its event stream and its hint how to resume a conversation."""
+
+import re
+from collections.abc import Sequence
+
+from paceline.agents.dialect import (
+    AgentCli,
+    AnswerEvents,
+    Dialect,
+    TranscriptEntry,
+    TurnEvents,
+    notice,
+    said,
+    tool_call,
+    tool_result,
+)
+from paceline.agents.stream.facts import AuthMode, Denial, Ending, Facts, ReportedUsage
+from paceline.agents.stream.notices import NoticeRules
+from paceline.core.values.tokens import Tokens
+from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
+from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_status
+from paceline.detect.provider import EventReading, EventRules, Provider
+from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.times import to_number
+
+
+def _entries(event: Event) -> Sequence[TranscriptEntry]:
+    """Read what the model said, a tool call, or its result. The pieces of a message are repeated by the whole one."""
+    data = event.get("data")
+    match event.get("type"):
+        case "assistant.message":
+            return said(text_at(data, "content"))
+        case "tool.execution_start":
+            return [tool_call(text_at(data, "toolName"), member(data, "arguments"))]
+        case "tool.execution_complete":
+            output = text_at(data, "error", "message") or text_at(data, "error") or text_at(data, "result", "content")
+            return tool_result(output or "", is_error=member(data, "success") is False)
+        case "session.info" if text_at(data, "infoType") != "model_retry":  # that one has an event of its own
+            message = text_at(data, "message")
+            return [notice(message)] if message else ()
+    return ()
+
+
+FIVE_MINUTES = 300.0
+"""The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
+
+RULES: tuple[Rule, ...] = (
+    rule(
+        "copilot.restricted",
+        "quota",
+        r"rate limit that restricts the number of",
+        anywhere=True,
+        short_wait=FIVE_MINUTES,
+    ),
+    # It names the burst of one request, however long it is.
+    rule(
+        "copilot.request-limited",
+        "rate",
+        r"<3>your request was rate-limited",
+        r"<3>votre requête a été limitée",
+        stage=Stage.EXACT,
+    ),
+)
+
+
+def _read_failed_call(event: Event) -> EventReading | None:
+    """Read `assistant.turn_retry` and `model.call_failure`."""
+    data = event.get("data")
+    if not isinstance(data, dict):
+        return None
+    kind = KIND_OF_ERROR_NAME.get(str(data.get("reason"))) or kind_of_status(to_number(data.get("statusCode")))
+    return EventReading(kind=kind, rule=f"event.{event['type']}") if kind else None
+
+
+def _read_facts(event: Event) -> Facts:
+    kind = event.get("type")
+    if kind == "result":
+        ok = event.get("exitCode") == 0
+        return Facts(session_id=text_at(event, "sessionId"), ending=Ending(ok=ok))
+    if kind == "tool.execution_complete":
+        return Facts(denials=_denials(event.get("data")))
+    if kind == "abort":
+        return Facts(ending=Ending(ok=False, interrupted=True))
+    if kind in ("session.error", "model.call_failure"):
+        said = text_at(event, "data", "message") or text_at(event, "data", "error")
+        return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event), error=said)
+    if kind == "model.call_final_result":
+        return Facts(auth_mode=_auth_mode(event), model=text_at(event, "data", "model"), model_turns=1)
+    if kind == "session.start":
+        return Facts(session_id=text_at(event, "data", "sessionId"))
+    if kind == "assistant.usage":
+        data = event.get("data")
+        return Facts(turn_tokens=sum_at(data, "inputTokens", "outputTokens"), usage=_usage(data))
+    return Facts(is_retry=kind == "assistant.turn_retry")
+
+
+def _usage(data: object) -> ReportedUsage:
+    """Read the tokens of one call. The input includes what was cached, unless it is smaller than that."""
+    cache_read, cache_write = count_at(data, "cacheReadTokens"), count_at(data, "cacheWriteTokens")
+    sent = count_at(data, "inputTokens")
+    cached = cache_read + cache_write
+    tokens = Tokens(
+        input=sent - cached if cached <= sent else sent,
+        output=count_at(data, "outputTokens"),
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+    return ReportedUsage(by_model={text_at(data, "model") or "": tokens}, is_request=True)
+
+
+def _auth_mode(event: Event) -> AuthMode | None:
+    """Return who pays: an own key (BYOK) is billed per token, without one it is the Copilot plan."""
+    own_key = member(event, "data", "isByok")
+    if own_key is None:
+        return None
+    return "api_key" if own_key else "subscription"
+
+
+_DENIED = re.compile(
+    r"could not request permission|[Pp]ermission (?:was )?denied by|denied by (?:the user|a rule|policy)"
+)
+
+
+def _denials(data: object) -> tuple[Denial, ...]:
+    """Read a tool call that failed because nobody could be asked for permission."""
+    said = text_at(data, "error", "message") or text_at(data, "error") or ""
+    is_denied = text_at(data, "error", "code") in ("denied", "rejected") or bool(_DENIED.search(said))
+    if member(data, "success") is True or not is_denied:
+        return ()
+    return (Denial(tool=text_at(data, "toolName") or "", call=text_at(data, "toolCallId") or ""),)
+
+
+FORMAT = Dialect(
+    quiet=frozenset(
+        {
+            "assistant.idle",
+            "assistant.message",
+            "assistant.message_delta",
+            "assistant.message_start",
+            "assistant.reasoning",
+            "assistant.reasoning_delta",
+            "assistant.streaming_delta",
+            "assistant.turn_end",
+            "assistant.turn_start",
+            "model.call_finished",
+            "model.call_start",
+            "session.info",
+            "session.skills_loaded",
+            "session.tools_updated",
+            "tool.execution_complete",
+            "tool.execution_partial_result",
+            "tool.execution_start",
+            "user.message",
+        }
+    ),
+    progress=frozenset({"assistant.message", "assistant.message_delta", "tool.execution_start"}),
+    news=frozenset(
+        {
+            "abort",
+            "assistant.turn_retry",
+            "assistant.usage",
+            "model.call_failure",
+            "model.call_final_result",
+            "result",
+            "session.error",
+            "session.mcp_servers_loaded",
+            "session.start",
+        }
+    ),
+    marks=frozenset({"data", "sessionId"}),
+    read=_read_facts,
+    entries=_entries,
+    answers=AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
+    denial_marks=(b"request permission", b"denied", b'"rejected"'),
+    turns=TurnEvents(
+        calls=frozenset({"tool.execution_start"}),
+        results=frozenset({"tool.execution_complete"}),
+        speech=frozenset({"assistant.message"}),
+    ),
+)
+
+PROVIDER = Provider(
+    name="copilot",
+    rules=RULES,
+    events=EventRules(
+        readers={"assistant.turn_retry": _read_failed_call, "model.call_failure": _read_failed_call},
+        errors=frozenset({"session.error"}),
+    ),
+)
+CLIS = (
+    AgentCli(
+        name="copilot-cli",
+        dialect=FORMAT,
+        notices=NoticeRules(resume=r"Resume {1,12}copilot --resume=([\w-]{8,64})$"),
+    ),
+)

@@ -1,0 +1,50 @@
+"""The providers and agent CLIs that are known, and detection with all of them. `paceline.detect` exports it.
+
+To add a CLI, write its folder and add it to the two tuples (see CONTRIBUTING.md).
+"""
+
+from paceline.agents import aider, claude, codex, copilot, gemini, openclaw, opencode, other_clis, qwen
+from paceline.agents.dialect import AgentCli, CliSet
+from paceline.core.signals import Signal
+from paceline.detect import observation_reader, services, shared_rules
+from paceline.detect.observation import Observation, Reading
+from paceline.detect.provider import Provider, ProviderSet
+
+PROVIDERS: tuple[Provider, ...] = (
+    openclaw.PROVIDER,
+    copilot.PROVIDER,
+    other_clis.PROVIDER,
+    claude.PROVIDER,
+    qwen.PROVIDER,
+    codex.PROVIDER,
+    gemini.PROVIDER,
+    services.OPENAI,
+    services.ZAI,
+    opencode.PROVIDER,
+    shared_rules.PROVIDER,  # last: the shared sentences decide where no provider's own does
+)
+"""In the order in which rules of one stage are tried. Rules of an earlier stage always come first (`rules.py`)."""
+AGENT_CLIS: tuple[AgentCli, ...] = (
+    *openclaw.CLIS,
+    *copilot.CLIS,
+    *claude.CLIS,
+    *qwen.CLIS,
+    *codex.CLIS,
+    *gemini.CLIS,
+    *opencode.CLIS,
+    *aider.CLIS,
+    *other_clis.CLIS,
+)
+
+LIMITS = ProviderSet(PROVIDERS)
+CLIS = CliSet(AGENT_CLIS, unknown=other_clis.UNKNOWN_CLI, limits=LIMITS)
+
+
+def explain(observation: Observation, *, providers: ProviderSet = LIMITS) -> Reading:
+    """Return the signals of an observation and the names of the rules that fired. Never raises."""
+    return observation_reader.explain(observation, providers)
+
+
+def detect(observation: Observation) -> list[Signal]:
+    """Return what an observation means, as a possibly empty list of signals. Never raises, whatever it is given."""
+    return explain(observation).signals

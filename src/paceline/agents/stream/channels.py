@@ -1,0 +1,367 @@
+"""The channels of one run: stdout with events, one JSON document or plain text; stderr with notices and some JSON.
+
+Here: finding out which of these it is, passing the CLI's own pieces to the interpreter, and passing over lines that
+can be no piece. Never here: how one CLI words its notices, or what a piece means.
+"""
+
+import re
+from bisect import bisect_left
+from collections import deque
+from itertools import islice
+
+import msgspec
+
+from paceline.agents.stream.facts import Head, Transcript
+from paceline.agents.stream.flood import LineMemory, Lines
+from paceline.agents.stream.lines import (
+    UNREADABLE,
+    DocumentReader,
+    LineSplitter,
+    LongLine,
+    clean_text,
+    decode_json_event,
+    events_within,
+    salvage,
+)
+from paceline.agents.stream.notices import CLIP, PlainAnswer, final_error, is_stack_line
+from paceline.agents.stream.outcome import was_stopped
+from paceline.agents.stream.record import OutputInterpreter, shows_answer
+from paceline.agents.stream.work import AnswerText, TurnRecord, is_of_sub_agent
+from paceline.detect.json_objects import Event
+
+_LINES_BEFORE_STREAM = 8
+"""Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
+_JSON_START = re.compile(r"[^A-Za-z]{0,40}?[{\[]")
+_decode_head = msgspec.json.Decoder(Head).decode
+
+
+class StdoutReader:
+    """Reads the bytes of stdout, cut anywhere."""
+
+    def __init__(self, interpreter: OutputInterpreter) -> None:
+        self.speaks_json = False
+        """Whether the CLI printed events or a document of its own."""
+        self.ends_in_line = False
+        """Whether the output ended without a line feed."""
+        self._interpreter = interpreter
+        self._record = interpreter.record
+        self._dialect = interpreter.dialect
+        self._splitter = LineSplitter()
+        self._answer = PlainAnswer()
+        answers = interpreter.dialect.answers
+        self._answer_text = None if answers is None else AnswerText(answers)
+        turns = interpreter.dialect.turns
+        self.turns = None if turns is None else TurnRecord(turns)
+        self._document = DocumentReader()
+        make_notices = interpreter.cli.stdout_notices
+        self._notices = make_notices() if make_notices is not None else None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether plain text was printed that is the agent's answer, and not notices about a limit."""
+        is_answer = not self.speaks_json and (self._notices is None or self._record.trouble is None)
+        return self._answer.has_text and is_answer
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the lines that a chunk completes."""
+        self._read_lines(self._splitter.feed(chunk))
+
+    def flush(self) -> None:
+        """Read what is left when the process has ended."""
+        rest = self._splitter.flush()
+        if rest is not None:
+            self.ends_in_line = True
+            self._read_lines([rest])
+        if self._document.is_open:
+            # It was cut short, so it is no answer; its words may still be an error.
+            self.speaks_json = True
+            for line in self._document.take()[1]:
+                self._answer.add(line.encode("utf-8", "replace"))
+
+    def read_final_error(self, exit_code: int | None) -> None:
+        """Read the end of plain text: the text is the agent's, but its very end may be the CLI's own error."""
+        if not self._answer.has_text:
+            return
+        if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
+            return
+        stopped_answers = self._interpreter.clis.notices.stopped_answers
+        lines = [clean_text(line) for line in self._answer.last_lines()]
+        failed = exit_code != 0
+        error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)
+        if error is not None:
+            event = decode_json_event(error.encode("utf-8", "replace"))
+            interrupted = error in stopped_answers and not failed
+            self._interpreter.add_final_error(error, event, interrupted=interrupted)
+
+    def answer(self) -> str | None:
+        """Return what the agent said last: its last message, or the end of plain text."""
+        if self.speaks_json:
+            return self._record.answer or (None if self._answer_text is None else self._answer_text.text)
+        return "\n".join(self.last_lines()) if self.has_answer else None
+
+    def last_lines(self) -> list[str]:
+        """Return the end of plain text. Of a stream of events there is none: each is data."""
+        return [] if self.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _read_lines(self, lines: list[bytes | LongLine]) -> None:
+        """Read lines. This is the hot path: of most lines only the few members that `Head` names are decoded."""
+        decode_head, quiet, marks = _decode_head, self._dialect.quiet, self._dialect.denial_marks
+        answer, turns = self._answer_text, self.turns
+        for line in lines:
+            if not self.speaks_json:
+                self._read_before_stream(line)
+                continue
+            if not line:
+                continue
+            if isinstance(line, LongLine):
+                self._read_long_line(line)
+                continue
+            try:
+                head = decode_head(line)
+            except UNREADABLE:
+                self._read_odd_line(line)
+                continue
+            if turns is not None:
+                turns.take(head, line)
+            if head.type in quiet and not _has_error(head):
+                self._pass_over(head, line)
+                if answer is not None:
+                    answer.take(head, line)
+                if marks and any(mark in line for mark in marks):
+                    self._interpreter.add_denials(line)
+            else:
+                self._read_odd_line(line)
+
+    def _pass_over(self, head: Head, line: bytes) -> None:
+        """Count an event without news: it may show that the model answers, and how many tokens that took."""
+        if head.message is not None:
+            self._record.usage.count_message(head.message)
+            if head.message.usage is not None and not is_of_sub_agent(line):
+                self._record.usage.note_request(head.message.usage.tokens)
+        if head.type in self._dialect.progress and shows_answer(head):
+            self._record.model_answered()
+
+    def _read_odd_line(self, line: bytes) -> None:
+        """Read a line that has news, or is not one clean event: an event between other text, several, or none."""
+        event = decode_json_event(line)
+        events = [event] if event is not None else self._own_events_within(line)
+        for found in events:
+            self._interpreter.add_event(found)
+        if not events:
+            self._answer.add(line)
+
+    def _own_events_within(self, line: bytes) -> list[Event]:
+        """Return the CLI's events in a line. Where it was cut, whole objects may be inner parts of a broken event."""
+        return [event for event in events_within(line) if self._dialect.is_own_event(event)]
+
+    def _read_long_line(self, line: LongLine) -> None:
+        event = salvage(line)
+        if event is None:
+            return
+        if self.turns is not None:
+            self.turns.take_long(event.get("type"))
+        if event.get("type") in self._dialect.quiet:
+            self._record.model_answered()
+        else:
+            self._interpreter.add_event(event)
+
+    # --- before the first event ----------------------------------------------------------------
+
+    def _read_before_stream(self, line: bytes | LongLine) -> None:
+        """Read a line while it is open whether the CLI prints events, one document, or plain text."""
+        if isinstance(line, LongLine):
+            self._read_long_first_line(line)
+            return
+        if self._document.is_open:
+            if self._document.add(line.decode("utf-8", "replace")):
+                self._take_document()
+        elif self._answer.lines > _LINES_BEFORE_STREAM or not self._begins_stream(line):
+            self._read_plain_line(line)
+
+    def _begins_stream(self, line: bytes) -> bool:
+        text = clean_text(line)
+        if not _JSON_START.match(text):
+            return False
+        events = self._own_events_within(line)
+        for event in events:
+            self.speaks_json = True
+            self._interpreter.add_event(event)
+        return bool(events) or (not self._answer.has_text and self._document.begins(text))
+
+    def _take_document(self) -> None:
+        events, lines = self._document.take()
+        if any(self._dialect.is_own_event(event) for event in events):
+            self.speaks_json = True
+            for event in events:
+                self._interpreter.add_event(event)
+            return
+        # An answer that the agent was asked to write as JSON: prose like any other.
+        self._answer.has_text = True
+        for line in lines:
+            self._read_plain_line(line.encode("utf-8", "replace"))
+
+    def _read_long_first_line(self, line: LongLine) -> None:
+        event = salvage(line)
+        if event is not None and not self._answer.has_text and self._dialect.is_own_event(event):
+            self.speaks_json = True
+            self._interpreter.add_event(event)
+        else:
+            self._answer.has_text = True
+
+    def _read_plain_line(self, line: bytes) -> None:
+        self._answer.add(line)
+        if self._notices is not None:
+            for notice in self._notices.add(clean_text(line)):
+                self._interpreter.add_notice(notice, channel="stdout")
+
+
+def _has_error(head: Head) -> bool:
+    """Return whether an event of a quiet type has an error in it: a synthetic message, or an item that is one."""
+    if head.error is not msgspec.UNSET:
+        return True
+    if head.item is not None:
+        return head.item.type == "error"
+    return head.message is not None and head.message.model == "<synthetic>"
+
+
+_LINES_KEPT = 40
+"""Lines at the end that are kept: what a failing command says last is shorter, its stack trace included."""
+_LINES_AT_A_TIME = 256
+"""Lines that are tested at once. Of more, many would be tested for nothing when a flood begins among them."""
+BLOCK_BYTES = 1 << 18
+"""Bytes of output after which the last notices of a flood are read."""
+
+
+class StderrReader:
+    """Reads the bytes of stderr, cut anywhere."""
+
+    def __init__(self, interpreter: OutputInterpreter) -> None:
+        self.was_cancelled = False
+        """Whether the CLI reported that it was cancelled."""
+        self._interpreter = interpreter
+        self._splitter = LineSplitter()
+        self._notices = interpreter.clis.stderr_reader(interpreter.cli)
+        self._memory = LineMemory(
+            interpreter.clis.line_words, self._notices, cancelled_line=interpreter.cli.cancelled_line
+        )
+        self._document = DocumentReader()
+        self._has_broken_document = False
+        self._last_lines: deque[bytes] = deque(maxlen=_LINES_KEPT)
+        self._bytes_in_block = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Read the lines that a chunk completes."""
+        lines = self._splitter.feed(chunk)
+        if lines:
+            self._read_lines(lines)
+
+    def flush(self, exit_code: int | None) -> None:
+        """Read what is left when the process has ended."""
+        rest = self._splitter.flush()
+        if rest is not None:
+            self._read_lines([rest])
+        if self._document.is_open:
+            self._take_document()
+        self._interpreter.end_block()
+        self._add_notices(self._notices.flush(exit_code))
+        if self.transcript().is_interrupted:
+            self._interpreter.add_interruption()
+
+    def transcript(self) -> Transcript:
+        """Return what stderr has stated about the run as a whole."""
+        return self._notices.transcript()
+
+    def last_lines(self) -> list[str]:
+        """Return the end of what was printed, without stack traces."""
+        lines = (clean_text(line) for line in self._last_lines)
+        return [line for line in lines if line and not is_stack_line(line)]
+
+    def _read_lines(self, lines: Lines) -> None:
+        """Read lines. This is the hot path: most lines are passed over, and most blocks of them at once."""
+        ends = islice(lines, max(0, len(lines) - _LINES_KEPT), None)
+        self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[:CLIP] for line in ends)
+        self._bytes_in_block += sum(map(len, lines)) + len(lines)
+        self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
+        if self._bytes_in_block >= BLOCK_BYTES:
+            self._bytes_in_block %= BLOCK_BYTES
+            self._interpreter.end_block()
+
+    def _read_all(self, lines: Lines) -> None:
+        """Read some lines at a time, until there were too many notices: then only the last lines."""
+        start = 0
+        while start < len(lines):
+            if self._interpreter.is_flooded and len(lines) - start > _LINES_KEPT:
+                self._document.drop()  # it would never end
+                start = len(lines) - _LINES_KEPT
+            is_end = len(lines) - start <= _LINES_KEPT
+            start += self._read_some(lines[start : start + _LINES_AT_A_TIME], in_flood=is_end)
+
+    def _read_some(self, lines: Lines, *, in_flood: bool) -> int:
+        """Read the lines that may mean something, and those within an open notice or document.
+
+        Returns how many lines that took: fewer if a flood began and is not to be read.
+        """
+        doubtful = self._memory.doubtful(lines)
+        place = 0
+        while place < len(lines):
+            if self._is_idle:
+                upcoming = bisect_left(doubtful, place)
+                coming = doubtful[upcoming] if upcoming < len(doubtful) else len(lines)
+                if coming > place or self._memory.is_plain(lines[place]):
+                    self._notices.pass_over()
+                    place = max(coming, place + 1)
+                    continue
+            if self._interpreter.is_flooded and not in_flood:
+                return place
+            if not self._is_in_dump(lines[place]):
+                self._read_line(lines[place])
+            place += 1
+        return place
+
+    def _is_in_dump(self, line: bytes | LongLine) -> bool:
+        return isinstance(line, bytes) and not self._document.is_open and self._notices.leaves_out(line)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._document.is_open and self._notices.is_idle
+
+    def _read_line(self, line: bytes | LongLine) -> None:
+        text = clean_text(line.head if isinstance(line, LongLine) else line)
+        if not self._notices.reads_json:
+            self._add_notices(self._notices.add(text))
+        elif self._document.is_open:
+            if self._document.add(text):
+                self._take_document()
+        elif self._has_broken_document or not self._document.begins(text):
+            self._read_text(text)
+
+    def _read_text(self, text: str) -> None:
+        if text == self._interpreter.cli.cancelled_line:
+            self.was_cancelled = True
+        event = decode_json_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
+        if event is not None and self._interpreter.dialect.is_own_event(event):
+            self._interpreter.add_printed_event(event, text)
+        else:
+            self._add_notices(self._notices.add(text))
+
+    def _take_document(self) -> None:
+        printed = self._document.text()
+        events, lines = self._document.take()
+        # Whoever opens brackets without end prints no documents: the next one would cost as much again.
+        self._has_broken_document = self._has_broken_document or self._document.is_too_long
+        for event in events:
+            self._interpreter.add_printed_event(event, printed)
+        if lines:
+            self._read_lines_of_document([line.encode("utf-8", "replace") for line in lines])
+
+    def _read_lines_of_document(self, lines: Lines) -> None:
+        """Read the lines of what was no document after all: none of them begins another one."""
+        has_broken, self._has_broken_document = self._has_broken_document, True
+        self._read_all(self._memory.thinned(lines))
+        self._has_broken_document = has_broken
+
+    def _add_notices(self, notices: list[str]) -> None:
+        for notice in notices:
+            self._interpreter.add_notice(notice, channel="stderr")

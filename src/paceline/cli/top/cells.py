@@ -1,0 +1,347 @@
+"""Values as cells and lines of text, never as markup. Text from outside is made harmless here."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import msgspec
+from rich.text import Text
+
+from paceline.agents.account import login_text
+from paceline.cli.output import (
+    SOURCES,
+    STATE_STYLES,
+    account_notes,
+    activity_text,
+    count_text,
+    dollars,
+    event_line,
+    event_style,
+    failure_text,
+    one_line,
+)
+from paceline.cli.top.snapshot import KeyLine, ScopeLine, TopSnapshot
+from paceline.cli.top.table import Column, Row
+from paceline.core import WindowStatus
+from paceline.core.values.scopes import is_provider_scope
+from paceline.daemon.times import clock_time
+from paceline.store import StoredEvent, Unit
+from paceline.views.accounts import KeyView
+from paceline.views.campaigns import CampaignView
+from paceline.views.capacity import ScopeCapacity
+from paceline.views.gateway_calls import GatewayActivity, SpendSum
+from paceline.views.status import StatusSummary, stopped_units, total_units
+from paceline.views.units import phase_of
+
+BAR_CELLS = 8
+DAY_SECONDS = 86400.0
+NO_LIMIT = "∞"
+START = "paceline run PLAN"
+
+CAMPAIGN_COLUMNS = (
+    Column(title="campaign", least=12),
+    Column(title="progress", rank=3),
+    Column(title="done", right=True),
+    Column(title="active", right=True),
+    Column(title="wait", right=True, rank=2),
+    Column(title="parked", right=True, rank=1),
+    Column(title="fail", right=True),
+    Column(title="prio", right=True, rank=4),
+    Column(title="ETA", right=True),
+    Column(title="what holds it", least=20),
+)
+CAPACITY_COLUMNS = (
+    Column(title="scope", least=20),
+    Column(title="in flight", right=True),
+    Column(title="limit", right=True),
+    Column(title="queue", right=True),
+    Column(title="cooldown", right=True, rank=1),
+    Column(title="from", rank=2),
+    Column(title="pause, windows, notices", least=26),
+)
+KEY_COLUMNS = (
+    Column(title="key", least=12),
+    Column(title="calls", right=True),
+    Column(title="tokens", right=True),
+    Column(title="cost", right=True),
+    Column(title="weight", right=True, rank=1),
+    Column(title="budget", least=16),
+)
+UNIT_COLUMNS = (
+    Column(title="unit", least=20),
+    Column(title="state"),
+    Column(title="attempts", right=True, rank=2),
+    Column(title="tries", right=True, rank=1),
+    Column(title="account", rank=3),
+    Column(title="since", right=True),
+    Column(title="reason", least=26),
+)
+EVENT_COLUMNS = (Column(title="", least=20),)
+
+
+def plain(text: object, style: str = "") -> Text:
+    """Return one line of plain text."""
+    return Text(one_line(str(text)), style=style, no_wrap=True)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def clock(at: float, now: float, zone: ZoneInfo) -> str:
+    """Return a time as `14:30`, with the day if it is more than a day away."""
+    try:
+        return f"{datetime.fromtimestamp(at, zone):{'%H:%M' if abs(at - now) < DAY_SECONDS else '%a %d %b %H:%M'}}"
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return "never"
+
+
+def countdown(seconds: float) -> str:
+    """Return a span as `0:12`, `1:02:03` or `3 d 04 h`: it keeps its width while it counts down."""
+    left = max(0, round(seconds))
+    if left >= 2 * DAY_SECONDS:
+        return f"{left // 86400} d {left // 3600 % 24:02d} h"
+    hours, minutes = left // 3600, left // 60 % 60
+    return f"{hours}:{minutes:02d}:{left % 60:02d}" if hours else f"{minutes}:{left % 60:02d}"
+
+
+# -- the strip -------------------------------------------------------------------------------------
+
+
+Fact = tuple[str, str, str]
+"""A name, a value and the style of the value."""
+
+
+def strip(snapshot: TopSnapshot, zone: ZoneInfo, trouble: str | None) -> Text:
+    """Return two lines: the engine and its counts, then the next resume, the rate and the ETA, or an error."""
+    state, is_alone = snapshot.status.engine.state, snapshot.is_gateway_alone
+    head = Text("○ no engine", "bold yellow")
+    if state != "stopped":
+        head = Text(f"● {state}", "bold green" if state == "leading" else "bold yellow")
+    first = _call_facts(snapshot.gateway) if is_alone else _unit_facts(snapshot.status)
+    lines = Text.assemble(head, "  ", _line(first), "\n", no_wrap=True, overflow="ellipsis")
+    if trouble is not None:
+        return lines.append_text(plain(trouble, "bold red"))
+    second = _calls_today(snapshot.gateway) if is_alone else _outlook(snapshot, zone)
+    return lines.append_text(_line([("now", clock_time(snapshot.at, zone), ""), *second]))  # the end may be cut
+
+
+def _line(facts: Iterable[Fact]) -> Text:
+    return Text("  ").join(Text.assemble((f"{name} ", "dim"), (value, style)) for name, value, style in facts)
+
+
+def _unit_facts(status: StatusSummary) -> list[Fact]:
+    pool, units = status.pool, status.units
+    failed = units.unverified + units.quarantined + units.held
+    return [
+        ("pool", NO_LIMIT if pool.sessions is None else str(pool.sessions), "bold"),
+        ("running", f"{pool.running:,}", "bold green" if pool.running else ""),
+        ("waiting", f"{pool.waiting:,}", ""),
+        ("parked", f"{pool.parked:,}", "yellow" if pool.parked else ""),
+        ("done", f"{units.done:,}/{sum(msgspec.structs.astuple(units)):,}", ""),
+        ("failed", f"{failed:,}", "bold red" if failed else ""),
+    ]
+
+
+def _call_facts(activity: GatewayActivity | None) -> list[Fact]:
+    """Return the figures of calls, where there is nothing but calls."""
+    if activity is None:
+        return [("the daemon does not answer", "", "yellow")]
+    refused = activity.refused_per_minute
+    return [
+        ("calls in flight", f"{activity.in_flight:,}", "bold green" if activity.in_flight else ""),
+        ("waiting", f"{activity.waiting:,}", "yellow" if activity.waiting else ""),
+        ("a minute", f"{activity.per_minute:,}", ""),
+        ("429s", f"{refused:,}", "bold red" if refused else ""),
+    ]
+
+
+def _calls_today(activity: GatewayActivity | None) -> Iterator[Fact]:
+    if activity is not None:
+        cost = (activity.cost_today.billed or 0.0) + (activity.cost_today.imputed or 0.0)
+        tokens = count_text(activity.tokens_today.total)
+        yield "today", f"{activity.requests_today:,} calls, {tokens} tokens, {dollars(cost)}", ""
+
+
+def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
+    status, now = snapshot.status, snapshot.at
+    if status.engine.state == "stopped":
+        yield "start one with", START, ""
+    if (at := status.next_resume_at) is not None:
+        yield "next resume", f"{clock(at, now, zone)} in {countdown(at - now)}", ""
+    yield "done/h", f"{snapshot.rate.per_hour:,}", ""
+    if (eta := snapshot.rate.eta) is not None:
+        yield "ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}", ""
+    if snapshot.gateway is not None and snapshot.gateway != GatewayActivity():
+        yield "calls", activity_text(snapshot.gateway), ""
+
+
+# -- campaigns -------------------------------------------------------------------------------------
+
+
+def campaign_row(campaign: CampaignView, note: str, now: float, zone: ZoneInfo) -> Row:
+    counts, total = campaign.units, total_units(campaign.units)
+    failed = stopped_units(counts)
+    cells = (
+        _campaign_name(campaign),
+        bar(counts.done / total if total else 0.0, "green"),
+        plain(f"{counts.done:,}/{total:,}"),
+        plain(counts.running or "", "bold green"),
+        plain(f"{counts.todo - counts.parked:,}"),
+        plain(f"{counts.parked:,}", "yellow" if counts.parked else ""),
+        plain(f"{failed:,}", "bold red" if failed else ""),
+        plain(campaign.priority),
+        plain("–" if campaign.eta is None else clock(campaign.eta, now, zone)),
+        plain(campaign.quota or note, "yellow" if campaign.quota else ""),
+    )
+    return Row(campaign.name, cells)
+
+
+def _campaign_name(campaign: CampaignView) -> Text:
+    state = campaign.shown_state
+    name = plain(campaign.name, "bold" if state == "active" else "")
+    return name if state == "active" else name.append(f" {state}", "yellow" if state == "paused" else "dim")
+
+
+def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
+    filled = min(cells, max(0, round(ratio * cells)))
+    return Text.assemble(("█" * filled, style), ("░" * (cells - filled), "dim"))
+
+
+# -- capacity --------------------------------------------------------------------------------------
+
+
+def scope_row(line: ScopeLine, now: float, zone: ZoneInfo) -> Row:
+    row = line.capacity
+    cooldown = row.cooldown if is_provider_scope(row.scope) else None
+    cells = (
+        plain(row.scope, "bold"),
+        plain(f"{row.in_flight}/{_number(row.limit)}", "green" if row.in_flight else ""),
+        plain(_limits(row), "yellow" if row.limit != row.configured else ""),
+        plain(f"{line.queue:,}" if line.queue else ""),
+        plain("" if cooldown is None else f"{cooldown * 1000:.0f} ms"),
+        plain(line.source.rpartition("/")[2]),
+        _condition(line, now, zone),
+    )
+    return Row(row.scope, cells)
+
+
+def _number(limit: int | None) -> str:
+    return NO_LIMIT if limit is None else str(limit)
+
+
+def _limits(row: ScopeCapacity) -> str:
+    """Return the configured limit, and the effective one if it differs."""
+    if row.limit == row.configured:
+        return _number(row.configured)
+    return f"{_number(row.configured)} now {_number(row.limit)}"
+
+
+def _condition(line: ScopeLine, now: float, zone: ZoneInfo) -> Text:
+    row, parts = line.capacity, list[Text]()
+    if line.failure is not None:
+        parts.append(plain(failure_text(line.failure, now, zone), "bold red"))
+    if line.account is not None:
+        parts += [plain(note, "yellow") for note in account_notes(line.account, now, zone)]
+    if row.paused_until is not None:
+        parts.append(plain(f"paused {countdown(row.paused_until - now)}", "bold red"))
+    if row.notice is not None:
+        parts.append(plain(f"{row.notice} (r)", "bold red" if row.held else "yellow"))
+    if row.cooling:
+        parts.append(plain(f"{row.cooling} cooling"))
+    parts += [_window(window, now, zone) for window in row.windows]
+    return _joined(parts)
+
+
+def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
+    """Return the name of a window, its use, its reset, and the source of that."""
+    line = plain(window.name).append(" ")
+    used = 1.0 if window.state in ("closed", "probing") else window.used_ratio
+    if used is not None:
+        line.append_text(bar(used, "red" if used >= 0.9 else "green")).append(f" {used:.0%}")
+    match window.state:
+        case "closed":
+            line.append(" spent", style="bold red")
+        case "probing":
+            line.append(" a canary tries it", style="bold cyan")
+        case "wave":
+            line.append(" reopens in a wave", style="cyan")
+    if window.missed_at is not None:
+        line.append(f" did not reset {clock(window.missed_at, now, zone)},")
+    if window.resets_at is not None:
+        line.append(f" resets {clock(window.resets_at, now, zone)} in {countdown(window.resets_at - now)}")
+    if window.state == "closed" and window.probe_at is not None and _is_apart(window.probe_at, window.resets_at):
+        line.append(f", tried {clock(window.probe_at, now, zone)}")
+    if window.source is not None:
+        line.append(" ").append_text(plain(f"(said by {SOURCES.get(window.source, window.source)})", "dim"))
+    return line
+
+
+def _is_apart(probe_at: float, resets_at: float | None) -> bool:
+    """Return whether the next look is worth a time of its own: the one after a reset comes seconds later."""
+    return resets_at is None or abs(probe_at - resets_at) > 60.0
+
+
+def _joined(parts: Iterable[Text]) -> Text:
+    return Text("; ").join(parts)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def key_row(line: KeyLine, now: float, zone: ZoneInfo) -> Row:
+    name = plain(line.name or "(own token)", "bold" if line.key is not None else "dim")
+    if line.key is None and line.name:
+        name.append(" revoked", "dim")
+    used = line.spent
+    cells = (
+        name,
+        plain(f"{used.requests:,}" if used else "0"),
+        plain(count_text(used.tokens.total) if used else "0"),
+        plain(dollars(0.0) if used is None else _spent(used)),
+        plain("" if line.key is None else f"{line.key.weight:g}"),
+        _budget(line.key, now, zone),
+    )
+    return Row(line.name, cells)
+
+
+def _spent(used: SpendSum) -> str:
+    """Return what was billed and imputed together; `?` where the cost of some calls is not known."""
+    known = (used.cost.billed or 0.0) + (used.cost.imputed or 0.0)
+    return f"{dollars(known)} + ?" if used.unpriced else dollars(known)
+
+
+def _budget(key: KeyView | None, now: float, zone: ZoneInfo) -> Text:
+    """Return what is spent of the budget, and until when the key is refused if that is all of it."""
+    if key is None or key.budget is None:
+        return Text("")
+    line = plain(f"{dollars(key.spent or 0.0)} of {key.budget}")
+    if key.is_reached:
+        until = "" if key.resumes_at is None else f" until {clock(key.resumes_at, now, zone)}"
+        line.append(f" reached{until}", style="bold red")
+    return line
+
+
+# -- units and events ------------------------------------------------------------------------------
+
+
+def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
+    phase = phase_of(unit)
+    since = unit.started_at if unit.state == "running" else unit.ended_at
+    reason = "" if unit.state in ("done", "running") else one_line(unit.reason)
+    if unit.resume_at is not None:
+        reason = f"again {clock(unit.resume_at, now, zone)} in {countdown(unit.resume_at - now)}: {reason}"
+    cells = (
+        plain(unit.id),
+        plain(phase, STATE_STYLES.get(phase, "")),
+        plain(unit.counters.failures),
+        plain(unit.counters.attempts),
+        plain(login_text(unit.account or "")),
+        plain("" if since is None else countdown(now - since)),
+        plain(reason),
+    )
+    return Row(unit.id, cells)
+
+
+def event_row(stored: StoredEvent, zone: ZoneInfo) -> Row:
+    line = event_line(stored.event, zone)
+    return Row(str(stored.id), (Text(line, style=event_style(stored.event), no_wrap=True),))

@@ -1,0 +1,207 @@
+"""How other processes reach the daemon of a home, and what it answers that no store has.
+
+Its scopes as they are now, and the calls of its gateway. Here: asking the daemon of a home, or the leader of its fleet.
+Never here: what a command prints.
+"""
+
+import contextlib
+import http.client
+import socket
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from paceline.api.tokens import own_token_of
+from paceline.client.home_daemon import LOOPBACK, URL_FILE
+from paceline.core import ScopeStatus
+from paceline.daemon.home import Home
+from paceline.leadership.election import Leader
+from paceline.leadership.fleet import this_machine
+from paceline.settings.model import ApiTable
+from paceline.store import Balances
+from paceline.views.accounts import AccountView, KeyList, account_views, key_list, known_accounts
+from paceline.views.fleet import FleetState
+from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend, MemberFailure
+
+# -- addresses ----------------------------------------------------------------------------------------
+
+ALL_INTERFACES = ("0.0.0.0", "::", "")
+
+
+def server_url(host: str, port: int, api: ApiTable) -> str:
+    """Return the address by which programs on this machine reach the server.
+
+    With TLS it has the first name of `api.hosts`, if there is one: certificates are made for names.
+    """
+    name = "127.0.0.1" if host in ALL_INTERFACES else host
+    if api.tls_cert is not None and api.hosts:
+        name = urlsplit(f"//{api.hosts[0]}").hostname or name
+    scheme = "http" if api.tls_cert is None else "https"
+    return f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def fleet_url(host: str, port: int, api: ApiTable) -> str:
+    """Return the address by which other machines reach the server; that of this machine if they cannot."""
+    if host not in ALL_INTERFACES:
+        return server_url(host, port, api)
+    return server_url(api.hosts[0] if api.hosts else socket.gethostname(), port, api)
+
+
+def dashboard_url(server: str, token: str) -> str:
+    """Return the address that opens the dashboard in a browser on this machine."""
+    return f"{server}/?token={token}"
+
+
+def daemon_url(home: Home) -> str:
+    """Return where the daemon of the home listens, or will listen if none runs."""
+    try:
+        return (home.path / URL_FILE).read_text().strip()
+    except OSError:
+        api = home.settings.api
+        return server_url(api.host, api.port, api)
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+ANSWER_SECONDS = 2.0
+"""How long a daemon may take to answer. One that is alive takes milliseconds, and a person waits."""
+OK = 200
+
+Value = TypeVar("Value")
+
+
+class _Scopes(msgspec.Struct, frozen=True):
+    scopes: list[ScopeStatus]
+
+
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon has answered. `scopes` is None without a daemon, `gateway` if it did not answer."""
+
+    scopes: Sequence[ScopeStatus] | None = None
+    gateway: GatewayActivity | None = None
+
+    @property
+    def counts(self) -> GatewayCounts | None:
+        """How many calls the gateway has."""
+        return None if self.gateway is None else self.gateway.counts
+
+    @property
+    def failures(self) -> Sequence[MemberFailure]:
+        """The accounts of pools that fail."""
+        return () if self.gateway is None else self.gateway.failures
+
+
+class DaemonAnswer(msgspec.Struct, frozen=True):
+    """The status and the body of an answer."""
+
+    status: int
+    body: bytes
+
+    def decoded(self, kind: type[Value]) -> Value | None:
+        """Return the value of a good answer."""
+        try:
+            return msgspec.json.decode(self.body, type=kind) if self.status == OK else None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+
+def read_live(home: Home) -> LiveState:
+    """Return what the daemon knows now. Without one there are no calls."""
+    with asking(home) as ask:
+        if ask is None:
+            return LiveState(gateway=GatewayActivity())
+        scopes = ask("/v1/scopes")
+        gateway = None if scopes is None else ask("/v1/gateway")
+    found = None if scopes is None else scopes.decoded(_Scopes)
+    activity = None if gateway is None else gateway.decoded(GatewayActivity)
+    return LiveState(scopes=None if found is None else found.scopes, gateway=activity)
+
+
+class Asking:
+    """One connection to a daemon. It returns None for what the daemon does not answer in time."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            from paceline.client.daemon_calls import trusted_authorities  # imported here because it is slow
+
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=ANSWER_SECONDS, context=trusted_authorities()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    def __call__(self, path: str) -> DaemonAnswer | None:
+        try:
+            self._connection.request("GET", path, headers=self._headers)
+            answer = self._connection.getresponse()
+            return DaemonAnswer(answer.status, answer.read())
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextlib.contextmanager
+def asking(home: Home) -> Iterator[Asking | None]:
+    """Yield what asks the daemon of the home; None if none serves it."""
+    leader = home.engine_leader()
+    url = None if leader is None else _leader_address(home, leader)
+    if url is None:
+        yield None
+        return
+    ask = Asking(url, own_token_of(home.store, home.path, "read"))
+    try:
+        yield ask
+    finally:
+        ask.close()
+
+
+def _leader_address(home: Home, leader: Leader) -> str | None:
+    """Return where the leader serves. An engine that runs a plan in the foreground serves nothing."""
+    url = leader.url
+    if url is not None and urlsplit(url).hostname in LOOPBACK and leader.machine != this_machine():
+        return None  # it listens only on its own machine
+    if url is None and not home.store.is_shared:
+        with contextlib.suppress(OSError):
+            url = (home.path / URL_FILE).read_text().strip() or None
+    return url
+
+
+def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend | None:
+    """Return what the daemon answers: it also knows the calls of the last seconds."""
+    asked = {"by": by, "since": first} | ({} if key is None else {"key": key})
+    with asking(home) as ask:
+        answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
+    return None if answer is None else answer.decoded(GatewaySpend)
+
+
+class _Accounts(msgspec.Struct, frozen=True):
+    accounts: list[AccountView]
+
+
+def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
+    """Return the accounts, and what they have spent of their budgets, by the daemon if there is one."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask("/v1/accounts")
+    if answer is not None and (live := answer.decoded(_Accounts)) is not None:
+        return live.accounts
+    accounts = known_accounts(home.settings, fleet.campaigns)
+    return account_views(accounts, home.environ, fleet.scopes, _balances(home), fleet.now)
+
+
+def read_keys(home: Home, now: float) -> KeyList:
+    """Return the keys of clients and what they have spent, by the daemon if there is one."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask("/v1/keys")
+    live = None if answer is None else answer.decoded(KeyList)
+    return live or key_list(home.store.client_keys(), _balances(home), now)
+
+
+def _balances(home: Home) -> Balances:
+    return Balances(home.store.spend(by_model=False))

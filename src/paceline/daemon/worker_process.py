@@ -1,0 +1,63 @@
+"""The process of `paceline worker`: its locks, its log, its signals and its loop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import uvloop
+
+from paceline.daemon.engines import session_variables
+from paceline.daemon.process import LOG_FILE, LineFormatter, LogFile, on_stop_signals
+from paceline.daemon.times import local_zone
+from paceline.executors.private_folder import make_private
+from paceline.executors.process import raise_file_limit
+from paceline.hosts.worker.process import WorkerRequest, open_worker, sole_user
+
+MOST_SESSIONS = 1000
+"""Sessions for which files are kept free: more than a host runs, and a limit that all systems allow."""
+
+log = logging.getLogger("paceline.worker")
+
+
+def run_worker(request: WorkerRequest, environ: Mapping[str, str]) -> None:
+    """Serve leaders until a stop signal. Raise `Refused` if one refuses this worker, `EngineBusy` for a used home."""
+    make_private(str(request.home))
+    with sole_user(request.home), _logging(request.home):
+        warning = raise_file_limit(MOST_SESSIONS)
+        if warning is not None:
+            log.warning("%s", warning)
+        uvloop.run(serve_worker(request, session_variables(environ)))
+
+
+async def serve_worker(request: WorkerRequest, environ: Mapping[str, str]) -> None:
+    """Serve leaders on the running loop."""
+    async with open_worker(request, environ, local_zone().key) as worker:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
+        with on_stop_signals(lambda _: worker.leave()):
+            await worker.run()
+        log.warning("the worker ends; its sessions continue, and the next worker of this home finds them")
+
+
+@contextlib.contextmanager
+def _logging(home: Path) -> Iterator[None]:
+    """Log to the terminal, or to whoever has started the worker, and to the file of the home."""
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setFormatter(LineFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handlers: list[logging.Handler] = [terminal, LogFile(home / LOG_FILE)]
+    loggers = [logging.getLogger(name) for name in ("paceline", "asyncio")]
+    for logger in loggers:
+        logger.propagate = False
+        for handler in handlers:
+            logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            for handler in handlers:
+                logger.removeHandler(handler)
+        for handler in handlers:
+            handler.close()

@@ -1,1 +1,0 @@
-"""Parsers of what agents print: lines, JSON, screens, clock times and reset times."""

@@ -1,0 +1,142 @@
+"""The Governor's state in the store: how a leader loads what was learnt, and saves it."""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from paceline.core import Governor, GovernorSettings, Snapshot
+from paceline.core.state.snapshot import VERSION
+from paceline.core.values.rates import Rate
+from paceline.core.values.scopes import CHECKS, KEY
+from paceline.engine import command_log
+from paceline.errors import InvalidSnapshot
+from paceline.hosts.values import HostState
+from paceline.store import Campaign, HashedKey, Store
+
+GOVERNOR_STATE = "governor"
+_WAY_OUT = (
+    "To begin without it, run `paceline restore --unreadable`: limits that were set live, holds and closed windows are "
+    "then forgotten, and the old state stays in the database"
+)
+
+
+class StateTooNew(InvalidSnapshot):
+    """The snapshot was stored by a newer Paceline."""
+
+
+class _Versioned(msgspec.Struct):
+    """The part of a snapshot that every version can read."""
+
+    version: int
+
+
+def load_governor(store: Store, settings: GovernorSettings, now: float) -> Governor:
+    """Load limits, pauses, windows and what was learnt. Slots are not loaded: recovery adopts what still runs.
+
+    Raise `InvalidSnapshot` if it cannot be read. It stays stored: holds and limits must not be forgotten by accident.
+    """
+    stored = store.load_state(GOVERNOR_STATE)
+    if stored is None:
+        return Governor(settings, now=now)
+    try:
+        return Governor.restore(_decoded(stored), now=now, settings=settings, keep_slots=False)
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+        if isinstance(error, StateTooNew):
+            raise
+        raise InvalidSnapshot(
+            f"what this home has learnt (limits, windows, holds) cannot be read: {error}. "
+            f"It is kept as it is: restore a copy of the database. {_WAY_OUT}"
+        ) from error
+
+
+def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -> str | None:
+    """Move a state that cannot be read to another key. Returns that key; None if the state can be read."""
+    try:
+        load_governor(store, settings, now)
+    except InvalidSnapshot:
+        stored = store.load_state(GOVERNOR_STATE)
+        assert stored is not None
+        key = f"{GOVERNOR_STATE}.unreadable.{int(now)}"
+        governor = Governor(settings, now=now)
+        _apply_key_limits(governor, store.client_keys(), now)
+        fresh = msgspec.json.encode(governor.snapshot())
+        with store.together():
+            store.save_state(key, stored)
+            store.save_state(GOVERNOR_STATE, fresh)
+            command_log.send(store, "set_aside", now=now, key=key)
+        return key
+    return None
+
+
+def _apply_key_limits(governor: Governor, keys: Iterable[HashedKey], now: float) -> None:
+    """Set the limits and rates of clients' keys, as they were created: the settings do not have them."""
+    for each in keys:
+        key, scope = each.key, f"{KEY}{each.key.name}"
+        if key.revoked_at is not None:
+            continue
+        if key.parallel is not None:
+            governor.set_limit(scope, key.parallel, now=now)
+        if key.rpm is not None or key.tpm is not None:
+            governor.set_rate(scope, Rate(rpm=key.rpm, tpm=key.tpm), now=now)
+
+
+def _decoded(stored: bytes) -> Snapshot:
+    """Return the snapshot. One of a newer version may have fields that this one cannot read."""
+    version = _version_of(stored)
+    if version is not None and version > VERSION:
+        raise StateTooNew(
+            f"what this home has learnt was stored by a newer Paceline (snapshot version {version}, this one reads "
+            f"{VERSION}). It is kept as it is: update Paceline. {_WAY_OUT}"
+        )
+    return msgspec.json.decode(stored, type=Snapshot)
+
+
+def _version_of(stored: bytes) -> int | None:
+    try:
+        return msgspec.json.decode(stored, type=_Versioned).version
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def save_governor(store: Store, governor: Governor) -> None:
+    store.save_state(GOVERNOR_STATE, msgspec.json.encode(governor.snapshot()))
+
+
+def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now: float) -> None:
+    """Set the limit of each campaign's scope to its `max_sessions`.
+
+    An older version accepted names with `*` and `?`. As a scope they would be patterns, and limit other campaigns.
+    """
+    for campaign in campaigns:
+        if "*" in campaign.name or "?" in campaign.name:
+            continue
+        scope = f"campaign:{campaign.name}"
+        if governor.get_limit(scope) != campaign.max_sessions:
+            governor.set_limit(scope, campaign.max_sessions, now=now)
+
+
+class AddedHostLimits:
+    """The limits of hosts that were added while paceline.toml does not describe them."""
+
+    def __init__(self, configured: Collection[str]) -> None:
+        self._configured = configured
+        self._applied: dict[str, int | None] = {}
+
+    def apply(self, governor: Governor, hosts: Iterable[HostState], now: float) -> None:
+        """Set the limit of each host's scope, once and whenever it was changed."""
+        for host in hosts:
+            limit = host.settings.max_sessions or None  # with 0 nothing is placed there
+            if host.name in self._configured or self._applied.get(host.name) == limit:
+                continue
+            self._applied[host.name] = limit
+            governor.set_limit(f"host:{host.name}", limit, now=now)
+
+
+def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:
+    """Limit the checks and setups that run at once, if a campaign has some and nobody has set a limit for them."""
+    if governor.get_limit(CHECKS) is None and any(_has_commands(campaign) for campaign in campaigns):
+        governor.set_limit(CHECKS, default, now=now)
+
+
+def _has_commands(campaign: Campaign) -> bool:
+    return bool(campaign.check or (campaign.workspace is not None and campaign.workspace.setup))

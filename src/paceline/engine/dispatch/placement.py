@@ -1,0 +1,417 @@
+"""The placement of sessions: which logins may take new units of a campaign, and why the other hosts cannot.
+
+A login is an account on a host (`agents/account.py`). Here: what hosts have, are and allow, the engine's own machine
+among them, and how long conversations wait for a host that cannot take them. Never here: whether there is room on an
+account or a host; the Governor decides that.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from paceline.agents.account import login_on, split_login
+from paceline.core import Deferred
+from paceline.core.values.verdicts import Reason
+from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.settings import EngineSettings
+from paceline.hosts.values import HostFacts, HostLoad, HostState, read_load
+from paceline.settings import HostSettings, MachineTable
+from paceline.settings.host_fields import LOCAL_HOST, names_host
+from paceline.store import Campaign
+
+READ_SECONDS = 2.0
+"""How long a reading counts: memory and load change within seconds, and passes may follow within milliseconds."""
+
+HostStates = Callable[[float], Sequence[HostState]]
+"""Returns the known hosts at a time."""
+
+
+def no_hosts(_: float) -> Sequence[HostState]:
+    """Return no hosts: every session runs on the machine of the engine."""
+    return ()
+
+
+class LocalMachine:
+    """Adds the machine of the engine to the other hosts, if anything limits it or there are others."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        others: Callable[[], Sequence[HostState]],
+        read: Callable[[], HostLoad] | None = None,
+        *,
+        fleet_name: str | None = None,
+    ) -> None:
+        self._fleet_name = fleet_name
+        self._settings = settings.hosts.get(LOCAL_HOST, HostSettings(name=LOCAL_HOST))
+        self._is_limited = LOCAL_HOST in settings.hosts or settings.machine != type(settings.machine)()
+        self._others = others
+        self._read = read or partial(read_load, Path(settings.home))
+        self._facts = _own_facts()
+        self._load = HostLoad()
+        self._read_at: float | None = None
+
+    def states(self, now: float) -> Sequence[HostState]:
+        """Return all hosts at a time. Without others and without limits there are none to choose from."""
+        others = [each for each in self._others() if each.name != LOCAL_HOST]
+        if not others and not self._is_limited and self._fleet_name is None:
+            return ()
+        if self._is_limited and (self._read_at is None or not 0 <= now - self._read_at < READ_SECONDS):
+            self._load, self._read_at = self._read(), now
+        own = HostState(
+            name=LOCAL_HOST,
+            fleet_name=self._fleet_name,
+            settings=self._settings,
+            presence="joined",
+            facts=self._facts,
+            load=self._load,
+        )
+        return [own, *others]
+
+
+def logins_on(hosts: Sequence[HostState], accounts: Sequence[str]) -> list[str]:
+    """Return the logins of accounts on all machines. A host that has reported nothing yet may have one of each."""
+    found = list(accounts)
+    named = frozenset(accounts)
+    for state in hosts:
+        if state.name != LOCAL_HOST:
+            logins = accounts if state.facts is None else [login.account for login in state.facts.logins]
+            found += [login_on(account, state.name) for account in sorted({NO_ACCOUNT, *logins} & named)]
+    return found
+
+
+def _own_facts() -> HostFacts:
+    return HostFacts(
+        version="", machine="", hostname=platform.node(), home="", user_home="", cpus=os.cpu_count() or 1, memory=0
+    )
+
+
+def rough_span(seconds: float) -> str:
+    """Return the span as people read it: `90 s`, `11 min`."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+LEAVING_SECONDS = 300.0
+"""A host that leaves sooner takes nothing new: few sessions end within five minutes, and the others would be lost."""
+LEAST_FREE_DISK = 500_000_000
+"""Bytes. A checkout and the output of a session need some; a full disk on a worker loses output."""
+EXCLUDED_SECONDS = 600.0
+"""How long a campaign keeps away from a host that could not start its session: long enough for others to do the work,
+short enough after a person has made the folder."""
+_COMMAND = "command"
+"""The agent of plans that bring their own command, which needs no CLI."""
+_GIGABYTE = 1e9
+
+
+def host_scope(host: str) -> str:
+    """Return the scope of the sessions on a host; '' is the leader's own machine."""
+    return f"host:{host or LOCAL_HOST}"
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Where a campaign may start sessions, and what keeps it from the other hosts, by their names.
+
+    `logins` are pairs of an account and a host, in which '' is the leader's own machine. `problems` are those of single
+    accounts on hosts that other accounts of the campaign can use.
+    """
+
+    logins: tuple[tuple[str, str], ...]
+    refusals: dict[str, Deferred]
+    problems: dict[str, Deferred] = {}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset(host for _, host in self.logins)
+
+    def shown(self, campaign: Campaign) -> dict[str, Deferred]:
+        """Return the refusals that people need to see: what passes, and what keeps it from a host that the plan names.
+
+        That most hosts lack a label or a login is normal. It matters once no host can take the campaign.
+        """
+        named = {host: each for host, each in self.refusals.items() if names_host(campaign.hosts, host or LOCAL_HOST)}
+        if not self.logins:
+            return named or self.refusals
+        return {
+            host: each
+            for host, each in named.items()
+            if each.reason != "held" or (host or LOCAL_HOST) in campaign.hosts
+        }
+
+
+class Exclusions:
+    """Pairs of a campaign and a host that do not fit for now, because a session could not work there."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def add(self, campaign: str, host: str, reason: str, now: float) -> None:
+        """Keep the campaign away from the host for a while."""
+        self._until[campaign, host] = (now + EXCLUDED_SECONDS, reason)
+
+    def find(self, campaign: str, host: str, now: float) -> tuple[float, str] | None:
+        """Return until when the campaign keeps away, and why; None if it does not."""
+        found = self._until.get((campaign, host))
+        if found is None:
+            return None
+        if not 0 < found[0] - now <= EXCLUDED_SECONDS:
+            del self._until[campaign, host]
+            return None
+        return found
+
+
+class Placement:
+    """The hosts at one moment, ready to be asked for the places of each campaign.
+
+    The cost of a question grows with the hosts and with the logins that exist, not with their product.
+    """
+
+    def __init__(
+        self,
+        accounts: CampaignAccounts,
+        hosts: Sequence[HostState],
+        *,
+        now: float,
+        machine: MachineTable | None = None,
+        exclusions: Exclusions | None = None,
+    ) -> None:
+        self._accounts = accounts
+        self._now = now
+        self._machine = machine or MachineTable()
+        self._exclusions = Exclusions() if exclusions is None else exclusions
+        self._is_unlimited = not hosts and not self._exclusions
+        """Whether there is only the machine of the engine, and nothing keeps anything from it."""
+        own = HostState(name=LOCAL_HOST, settings=HostSettings(name=LOCAL_HOST), presence="joined")
+        self._hosts = {"": own} | {"" if each.name == LOCAL_HOST else each.name: each for each in hosts}
+        self._problems = {host: _problems_of(state) for host, state in self._hosts.items() if host}
+        self._by_account: dict[str, list[str]] = {}
+        for host, problems in self._problems.items():
+            for account, problem in problems.items():
+                if problem is None:
+                    self._by_account.setdefault(account, []).append(host)
+
+    def places(self, campaign: Campaign) -> Places:
+        """Return where the campaign may start sessions."""
+        named = self._accounts.ids_of(campaign)
+        if self._is_unlimited and not (campaign.hosts or campaign.labels):
+            return Places(tuple((account, "") for account in named), {})
+        refusals = {
+            host: refusal
+            for host, state in self._hosts.items()
+            if (refusal := self._refusal(campaign, host, state)) is not None
+        }
+        logins = tuple((account, host) for account in named for host in self._hosts_of(account) if host not in refusals)
+        with_login = {host for _, host in logins}
+        problems: dict[str, Deferred] = {}
+        for host in [host for host in self._hosts if host not in refusals]:
+            if host not in with_login:
+                refusals[host] = self._without_login(host, named)
+            elif host:
+                problems |= self._login_problems(host, named)
+        return Places(logins, refusals, problems)
+
+    @property
+    def hosts(self) -> Iterable[str]:
+        """The names of all hosts; '' is the leader's own machine."""
+        return self._hosts
+
+    def capacity(self, host: str) -> float:
+        """Return how many sessions make the host as loaded as the others: its cap, else its processors."""
+        state = self._hosts[host]
+        cpus = state.facts.cpus if state.facts is not None else 1
+        return float(max(1, state.settings.max_sessions or cpus))
+
+    def refusal(self, campaign: Campaign, account: str, host: str) -> Deferred:
+        """Return why the login cannot take units of the campaign, although they began there."""
+        state = self._hosts.get(host)
+        if state is None:
+            detail = f"the host {host} is not known any more: add it with `paceline hosts add {host}`"
+            return _deferred("unreachable", host, detail)
+        return self._refusal(campaign, host, state) or self._without_login(host, (account,))
+
+    # -- one host ------------------------------------------------------------------------------
+
+    def _hosts_of(self, account: str) -> Iterable[str]:
+        """Return the hosts with a login of the account. The leader's own machine is taken to have all of them."""
+        return self._hosts if account == NO_ACCOUNT else ("", *self._by_account.get(account, ()))
+
+    def _refusal(self, campaign: Campaign, host: str, state: HostState) -> Deferred | None:
+        """Return why no session of the campaign can start on the host, whoever pays for it."""
+        name = state.name
+        if not names_host(campaign.hosts, name) and not names_host(campaign.hosts, state.fleet_name or name):
+            named = ", ".join(campaign.hosts)
+            if not any(names_host(campaign.hosts, each.name) for each in self._hosts.values()):
+                fix = "add it with `paceline hosts add`, or correct hosts in the plan"
+                return _deferred("held", host, f"no host is called {named}, which the plan names: {fix}")
+            return _deferred("held", host, f"the plan names other hosts ({named}), not {name}")
+        if state.settings.max_sessions == 0:
+            return _deferred("held", host, f"{name} takes no sessions: max_sessions is 0 in [hosts.{name}]")
+        return (
+            (self._absence(state) if host else None)
+            or _missing(campaign, host, state)
+            or self._exclusion(campaign, host, name)
+            or self._shortage(host, state)
+        )
+
+    def _absence(self, state: HostState) -> Deferred | None:
+        name, leaves_at = state.name, state.load.leaves_at
+        match state.presence:
+            case "absent":
+                detail = f"{name} has no worker: start it there with `paceline worker`, or see `paceline hosts`"
+                return _deferred("unreachable", name, detail)
+            case "silent" | "lost":
+                since = "" if state.heard_at is None else f" for {rough_span(self._now - state.heard_at)}"
+                fate = "its sessions may still run" if state.presence == "silent" else "its sessions have ended"
+                detail = f"{name} has not answered{since}, and {fate}: see `paceline hosts`"
+                return _deferred("unreachable", name, detail)
+            case "leaving":
+                return _deferred("unreachable", name, f"{name} is leaving: its worker ends and takes nothing new")
+        if leaves_at is not None and leaves_at - self._now < LEAVING_SECONDS:
+            when = rough_span(max(0.0, leaves_at - self._now))
+            detail = f"{name} leaves in {when}, when its allocation ends: it takes nothing new"
+            return _deferred("unreachable", name, detail)
+        if state.facts is None:
+            return _deferred("unreachable", name, f"{name} has joined, and has not yet reported what it has")
+        return None
+
+    def _exclusion(self, campaign: Campaign, host: str, name: str) -> Deferred | None:
+        found = self._exclusions.find(campaign.name, host, self._now)
+        if found is None:
+            return None
+        until, reason = found
+        detail = f"a session could not start on {name}: {reason}; put it right there, or name other hosts in the plan"
+        return _deferred("held", host, detail, until)
+
+    def _shortage(self, host: str, state: HostState) -> Deferred | None:
+        """Return what the host lacks at the moment: memory, room on its disk, or time of its processors."""
+        load, settings, machine = state.load, state.settings, self._machine
+        floor = settings.min_free_memory if settings.min_free_memory is not None else machine.min_free_memory
+        if floor is not None and load.free_memory is not None and load.free_memory < floor:
+            setting = f"[hosts.{state.name}]" if settings.min_free_memory is not None else "[machine]"
+            have, want = _size(load.free_memory), _size(floor)
+            detail = f"{state.name} has {have} of free memory, and min_free_memory in {setting} keeps {want}"
+            return _deferred("machine", host, f"{detail}: free some, or lower it")
+        if host and load.free_disk is not None and load.free_disk < LEAST_FREE_DISK:
+            detail = f"{state.name} has {_size(load.free_disk)} left on its disk: make room there"
+            return _deferred("machine", host, detail)
+        if not host and machine.max_load is not None and load.load is not None and load.load > machine.max_load:
+            detail = f"the load of {state.name} is {load.load:.1f}, above max_load = {machine.max_load:g} in [machine]"
+            return _deferred("machine", host, detail)
+        return None
+
+    # -- logins --------------------------------------------------------------------------------
+
+    def _without_login(self, host: str, accounts: Sequence[str]) -> Deferred:
+        problems = [found for each in accounts if (found := self._problems.get(host, {}).get(each)) is not None]
+        wanted = " or ".join(each or "this command" for each in accounts[:3]) + (" …" if len(accounts) > 3 else "")
+        detail = f"{host or LOCAL_HOST} has no login of {wanted}: log in there, or see `paceline doctor --host {host}`"
+        if problems:
+            detail = f"{host} cannot use {wanted}: {problems[0]}"
+        return _deferred("held", host, detail)
+
+    def _login_problems(self, host: str, accounts: Sequence[str]) -> dict[str, Deferred]:
+        """Return what is wrong with logins of the named accounts on the host, by login."""
+        known = self._problems[host]
+        wrong = [account for account, problem in known.items() if problem is not None]
+        named = frozenset(accounts) if wrong else frozenset()
+        return {
+            login_on(account, host): _deferred("held", host, f"{host} cannot use {account}: {known[account]}")
+            for account in wrong
+            if account in named
+        }
+
+
+def _problems_of(state: HostState) -> Mapping[str, str | None]:
+    return {login.account: login.problem for login in state.facts.logins} if state.facts is not None else {}
+
+
+def _missing(campaign: Campaign, host: str, state: HostState) -> Deferred | None:
+    """Return what the host lacks for good: labels, or the agent's CLI. The leader's own machine reports no CLIs."""
+    facts = state.facts
+    have = {*state.settings.labels, *(facts.labels if facts is not None else ())}
+    lacking = [label for label in campaign.labels if label not in have]
+    if lacking:
+        what = f"the label {lacking[0]}" if len(lacking) == 1 else f"the labels {', '.join(lacking)}"
+        return _deferred("held", host, f"{state.name} lacks {what}: add it to [hosts.{state.name}], or change the plan")
+    if not host or facts is None or campaign.agent == _COMMAND:
+        return None
+    found = next((cli for cli in facts.clis if cli.agent == campaign.agent), None)
+    if found is not None and found.version is not None:
+        return None
+    if found is None and not facts.clis:
+        return _deferred("unreachable", host, f"{host} has joined, and has not yet reported which agent CLIs it has")
+    detail = f"{host} has no {campaign.agent} that answers: install it there, then `paceline doctor --host {host}`"
+    return _deferred("held", host, detail)
+
+
+def _deferred(reason: Reason, host: str, detail: str, retry_at: float | None = None) -> Deferred:
+    return Deferred("", reason, host_scope(host), detail, retry_at)
+
+
+def _size(size: int) -> str:
+    return f"{size / _GIGABYTE:.1f} GB"
+
+
+class Overdue(NamedTuple):
+    """Conversations of a campaign on a login that have waited for longer than the campaign's patience."""
+
+    campaign: str
+    login: str
+    reason: str
+
+
+class HostPatience:
+    """Since when each host is gone, and since when it cannot take conversations of a campaign that are on it.
+
+    A new leader counts from its own start, unless it knows since when the host is silent.
+    """
+
+    def __init__(self) -> None:
+        self._gone_since: dict[str, float] = {}
+        self._refused_since: dict[tuple[str, str], float] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self.overdue: list[Overdue] = []
+
+    def begin(self, hosts: Iterable[HostState], now: float) -> None:
+        """Begin a pass: see which hosts are there."""
+        gone: dict[str, float] = {}
+        for state in hosts:
+            if state.presence != "joined":
+                heard_at = state.heard_at if state.presence in ("silent", "lost") else None
+                since = self._gone_since.get(state.name, now if heard_at is None else heard_at)
+                gone[state.name] = min(since, now)
+        self._gone_since = gone
+        self._seen.clear()
+        self.overdue.clear()
+
+    def explain(self, campaign: Campaign, login: str, refusal: Deferred, now: float, *, has_others: bool) -> Deferred:
+        """Return why conversations on the login wait, and until when. Note them once that has lasted too long.
+
+        `has_others`: whether the campaign can run anywhere else. If not, giving them up would help nobody.
+        """
+        _, host = split_login(login)
+        key = campaign.name, host
+        self._seen.add(key)
+        since = min(self._gone_since.get(host, now), self._refused_since.setdefault(key, now), now)
+        until = since + campaign.patience
+        if not has_others:
+            detail = f"their conversation is there, and no other host can take them: {refusal.detail}"
+            return Deferred("", refusal.reason, refusal.scope, detail, refusal.retry_at)
+        if now >= until:
+            reason = f"its conversation was given up after {rough_span(now - since)}: {refusal.detail}"
+            self.overdue.append(Overdue(campaign.name, login, reason))
+        when = f"{datetime.fromtimestamp(until, UTC):%H:%M} UTC"
+        detail = f"their conversation is there until {when}, when they begin again elsewhere: {refusal.detail}"
+        return Deferred("", refusal.reason, refusal.scope, detail, until)
+
+    def end(self) -> None:
+        """End a pass: hosts that no conversation waits for are counted again when one does."""
+        self._refused_since = {key: since for key, since in self._refused_since.items() if key in self._seen}

@@ -1,1 +1,0 @@
-"""Slots for programs that the engine did not start."""

@@ -1,0 +1,521 @@
+"""The stages after an agent ended well: its work is checked, committed and delivered, and then the unit is done.
+
+The unit is `running` meanwhile, with its phase stored before each stage. Its session's slots are given up; a check
+takes a place in the local scope `checks`. Here: the order of the stages and what their ends mean. A check or delivery
+that cannot do its work at all says nothing about the unit: `StageFaults` decides what follows. Last, workspaces that
+the plan does not keep are removed; their branches stay, and so does work that is in no branch.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from paceline.agents.account import split_login
+from paceline.core import Governor, Granted, Ticket
+from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
+from paceline.core.values.fields import fields_of
+from paceline.core.values.scopes import CHECKS
+from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
+from paceline.engine.dispatch.placement import host_scope
+from paceline.engine.journal import EngineJournal, pause_event
+from paceline.engine.session.live_session import LiveSession
+from paceline.engine.work.stage_commands import (
+    CANNOT_RUN,
+    CHECK_TICKETS,
+    DELIVERY_SECONDS,
+    CommandEnd,
+    EndedCommands,
+    StageCommands,
+    read_end,
+)
+from paceline.engine.work.workspace_preparation import RETRY_SECONDS, placed, with_result, workspace_place
+from paceline.errors import HostLost, LinkDown, NoRoomForSession, NotJoined, PacelineError, StoreError, WorkspaceError
+from paceline.events import Event
+from paceline.executors import Handle
+from paceline.hosts.jobs import Job
+from paceline.hosts.leader.host import Host
+from paceline.hosts.leader.registry import HostRegistry
+from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
+from paceline.hosts.messages import SessionOrder
+from paceline.limiter.governor_driver import SEPARATOR
+from paceline.store import Campaign, OutcomeRecord, Store, Unit
+from paceline.store.interface import Keep, Phase
+from paceline.store.rules import split_unit_id
+from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
+from paceline.workspaces import (
+    Change,
+    WorkspaceLocation,
+    commit_all,
+    commit_and_remove,
+    patch_file,
+    stored_location,
+    write_patch,
+)
+
+log = logging.getLogger("paceline.engine")
+
+MOST_LOSSES = 3
+"""Times in a row that a command may be ended from outside and just run again: more are no accident."""
+
+
+class StagedWork(msgspec.Struct, kw_only=True):
+    """The work of a unit whose session ended well. `handle` or `job` is what runs for its present stage."""
+
+    unit: Unit
+    campaign: Campaign
+    stage: Literal["check", "commit", "deliver"]
+    handle: Handle | None = None
+    job: Job[object] | None = None
+    losses: int = 0
+    faults: int = 0
+    retry_at: float = 0.0
+
+    @property
+    def ticket(self) -> Ticket:
+        name, priority = self.campaign.name, self.campaign.priority
+        ticket_id = f"{CHECK_TICKETS}{SEPARATOR}{self.unit.attempt_id}"
+        # On another host it takes a place of that host: the CPUs of this machine do not matter there.
+        _, host = split_login(self.unit.account or "")
+        return Ticket(ticket_id, (host_scope(host) if host else CHECKS,), group=name, priority=priority, leased=False)
+
+    @property
+    def command_id(self) -> str:
+        """The attempt id of its next check or delivery. Every run of a command has its own."""
+        result = self.unit.result
+        number = len(result.checks) + result.unbegun_checks if self.stage == "check" else result.deliveries
+        return f"{self.unit.attempt_id}-{self.stage}{number + 1}"
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.handle is not None or self.job is not None
+
+
+class StageFaults:
+    """Decides what follows when a check, a commit or a delivery could not do its work."""
+
+    def __init__(self, store: Store, governor: Governor, journal: EngineJournal, breaker: CampaignBreaker) -> None:
+        self._store = store
+        self._governor = governor
+        self._journal = journal
+        self._breaker = breaker
+
+    def after_error(self, work: StagedWork, error: PacelineError, now: float) -> AttemptOutcome | None:
+        """Return the outcome if only a person can help. Else the stage is tried again."""
+        work.job = None
+        self._governor.abandon(work.ticket.id, now=now)
+        if isinstance(error, HostLost):
+            return AttemptOutcome(ending="lost", reason=str(error))
+        if isinstance(error, WorkspaceError) and not error.is_campaigns:
+            return AttemptOutcome(ending="barred", reason=str(error))
+        if isinstance(error, NoRoomForSession | LinkDown | NotJoined):
+            work.retry_at = now + RETRY_SECONDS  # a full disk or a cut link is nobody's fault
+            return None
+        return self._note(work, f"the {work.stage} failed: {error}", now)
+
+    def after_command(self, work: StagedWork, end: CommandEnd, reason: str, now: float) -> AttemptOutcome | None:
+        """Run a command again at once that was ended from outside, such as by a restart of the machine.
+
+        Hold a unit whose check cannot start. Its campaign pauses if a second unit, or the only one left, has that.
+        """
+        if end.could_not_start and work.stage == "check":
+            paused = self._breaker.after_unchecked(work.campaign.name, work.unit.id, reason)
+            self._store_pauses(paused, now)
+            log.warning("%s: %s; it is held%s", work.unit.id, reason, ", and its campaign is paused" if paused else "")
+            return AttemptOutcome(ending="barred", reason=reason)
+        work.losses = work.losses + 1 if end.was_lost else 0
+        return None if 0 < work.losses < MOST_LOSSES else self._note(work, reason, now)
+
+    def clear(self, work: StagedWork) -> None:
+        """Start a new count: a command of the campaign has done its work."""
+        work.faults = work.losses = 0
+        self._breaker.clear_faults(work.campaign.name)
+        self._breaker.clear_unchecked(work.campaign.name)
+
+    def _note(self, work: StagedWork, reason: str, now: float) -> AttemptOutcome | None:
+        """Try the stage again later. The breaker pauses a campaign in which this happens again.
+
+        A unit that meets this alone, while others of its campaign pass, is held.
+        """
+        work.retry_at = now + RETRY_SECONDS
+        paused = self._breaker.after_fault(work.campaign.name, reason)
+        self._store_pauses(paused, now)
+        work.faults = 0 if paused else work.faults + 1
+        is_alone = work.faults >= MOST_FAULTS_OF_UNIT
+        follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
+        log.warning("%s: %s; %s", work.unit.id, reason, follows)
+        return AttemptOutcome(ending="barred", reason=reason) if is_alone else None
+
+    def _store_pauses(self, paused: list[Campaign], now: float) -> None:
+        with self._journal.together():
+            for campaign in paused:
+                self._store.set_campaign(campaign)
+                self._journal.append(pause_event(campaign, now))
+
+
+DEFAULT_CHECK_PROMPT = "The check failed:\n{output}\nFix it."
+PHASES: Mapping[str, Phase] = {"check": "checking", "commit": "delivering", "deliver": "delivering"}
+
+
+class WorkVerifier:
+    """Moves work through its stages. A finished one becomes an outcome, which the recorder stores."""
+
+    def __init__(
+        self,
+        store: Store,
+        governor: Governor,
+        hosts: HostRegistry,
+        *,
+        journal: EngineJournal,
+        commands: StageCommands,
+        breaker: CampaignBreaker,
+    ) -> None:
+        self._store = store
+        self._governor = governor
+        self._hosts = hosts
+        self._journal = journal
+        self._commands = commands
+        self._faults = StageFaults(store, governor, journal, breaker)
+        self.staged: dict[str, StagedWork] = {}
+        self._ended = EndedCommands(hosts)
+        self._delivered_events: dict[str, Event] = {}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether units are in a stage, or the output of a command waits to be put away."""
+        return bool(self.staged or self._ended.handles)
+
+    # -- into the stages -----------------------------------------------------------------------
+
+    def take_over(self, session: LiveSession, record: OutcomeRecord) -> None:
+        """Store that the session's work is at its first stage. Nothing is taken over of a unit that was cancelled."""
+        end = SessionEnd(**fields_of(SessionFacts, record), exit_code=record.transition.exit_code)
+        unit, campaign = session.unit, session.campaign
+        if record.result is not None:
+            unit = msgspec.structs.replace(unit, result=record.result)
+        unit = with_result(unit, session_end=end, feedback=None, deliveries=0, unbegun_checks=0)
+        work = StagedWork(unit=unit, campaign=campaign, stage="check" if campaign.check else "commit")
+        with self._journal.together():
+            is_current = self._save(work)
+            if is_current:
+                self._journal.emit("unit.worked", unit=unit.id, exit_code=end.exit_code)
+        if is_current:
+            self.staged[unit.id] = work
+
+    def resume(self, unit: Unit, campaign: Campaign, now: float) -> None:
+        """Continue the stages of a unit after a restart. A command that still runs, or has ended since, is adopted."""
+        stage: Literal["check", "commit"] = "check" if unit.phase == "checking" and campaign.check else "commit"
+        host = self._hosts.of_unit(unit)
+        work = StagedWork(unit=placed(unit, campaign, host.home), campaign=campaign, stage=stage)
+        if stage == "check":
+            work.handle = host.adopt(_order_of(self._commands, work, campaign.check, campaign.check_timeout))
+            if work.handle is not None:
+                self._governor.adopt(work.ticket, now=now)
+        self.staged[unit.id] = work
+
+    def attempt_ids(self) -> list[str]:
+        """Return the ids of the commands that run, or may still run after a restart."""
+        works = self.staged.values()
+        deliveries = [msgspec.structs.replace(work, stage="deliver").command_id for work in works]
+        return [work.command_id for work in works] + deliveries + self._ended.attempt_ids
+
+    def drop(self, unit_id: str, now: float) -> None:
+        """Forget a unit that was cancelled, and end what runs for it. Its workspace stays."""
+        work = self.staged.pop(unit_id)
+        if work.handle is not None:
+            self._hosts.stop(work.handle)
+            self._ended.add(work.handle)
+        self._governor.abandon(work.ticket.id, now=now)
+
+    # -- through the stages --------------------------------------------------------------------
+
+    def step(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[OutcomeRecord]:
+        """Move everything on. Yields what is over, without storing it: transition, result and all."""
+        self._ended.archive()
+        for work in list(self.staged.values()):
+            campaign = campaigns.get(work.campaign.name)
+            if campaign is not None:
+                work.campaign = campaign
+            outcome = self._try_move(work, is_active(campaign), now)
+            if outcome is not None:
+                del self.staged[work.unit.id]
+                yield self._record(work, outcome, now)
+
+    def take_delivered(self) -> dict[str, Event]:
+        """Return the events of the deliveries that `step` has yielded. They are stored with the outcomes."""
+        events, self._delivered_events = self._delivered_events, {}
+        return events
+
+    def _try_move(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
+        """Move one unit on. An error of it keeps to it; one of the store ends the pass."""
+        try:
+            return self._move_on(work, is_active, now)
+        except StoreError:  # what is stored is the truth, and the recovery of the next pass continues from there
+            del self.staged[work.unit.id]
+            self._governor.abandon(work.ticket.id, now=now)
+            raise
+        except PacelineError as error:
+            return self._faults.after_error(work, error, now)
+        except Exception as error:
+            log.exception("the %s of %s failed; the others continue", work.stage, work.unit.id)
+            return self._faults.after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
+
+    def _move_on(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
+        """Read what has ended, and begin what follows."""
+        outcome = self._read(work, now) if work.is_at_work else None
+        if outcome is not None or work.is_at_work or work.unit.id not in self.staged:
+            return outcome
+        if not is_active and not (work.stage != "check" and work.campaign.workspace is None):
+            self._governor.abandon(work.ticket.id, now=now)
+        elif not 0 < work.retry_at - now <= RETRY_SECONDS:
+            return self._begin(work, now)
+        return None
+
+    def _read(self, work: StagedWork, now: float) -> AttemptOutcome | None:
+        if work.job is not None:
+            return self._read_job(work, now) if work.job.is_over else None
+        assert work.handle is not None
+        limit_seconds = work.campaign.check_timeout if work.stage == "check" else DELIVERY_SECONDS
+        end = read_end(work.handle, now, limit_seconds=limit_seconds)
+        return None if end is None else self._after_command(work, end, now)
+
+    def _begin(self, work: StagedWork, now: float) -> AttemptOutcome | None:
+        match work.stage:
+            case "check" if not work.campaign.check:
+                work.stage = "commit"  # the check was taken from the campaign since
+                return self._begin(work, now)
+            case "check":
+                if work.unit.result.feedback is not None:
+                    # It failed, and an engine ended before that was stored.
+                    return _after_failure(work, self._hosts.of_unit(work.unit))
+                if isinstance(self._governor.request(work.ticket, now=now), Granted):
+                    self._start(work, work.campaign.check, work.campaign.check_timeout)
+            case "commit":
+                if not _commits(work.campaign):
+                    work.stage = "deliver"
+                    return self._begin(work, now)
+                _start_commit(work, self._hosts.of_unit(work.unit))
+            case "deliver":
+                return self._deliver(work, now)
+        return None
+
+    def _deliver(self, work: StagedWork, now: float) -> AttemptOutcome | None:
+        deliver = work.campaign.deliver
+        if isinstance(deliver, tuple):
+            self._start(work, deliver, DELIVERY_SECONDS)
+        elif deliver == "patch":
+            host = self._hosts.of_unit(work.unit)
+            place = workspace_place(work.unit, work.campaign, host.home)
+            work.job = host.jobs.start(write_patch, place, _patch_of(work, self._hosts.local.home))
+        else:
+            return self._delivered(work, now, to=None)
+        return None
+
+    def _start(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> None:
+        order = _order_of(self._commands, work, command, timeout)
+        work.handle = self._hosts.of_unit(work.unit).begin(order)
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def _after_command(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
+        assert work.handle is not None
+        handle, work.handle = work.handle, None
+        after = self._after_check if work.stage == "check" else self._after_delivery
+        outcome = after(work, end, now)
+        self._ended.add(handle)
+        self._governor.release(work.ticket.id, now=now)
+        return outcome
+
+    def _after_check(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
+        """Store the round, and the next prompt if it failed, before anything follows from it."""
+        result = work.unit.result
+        if end.has_begun:
+            work.unit = with_result(work.unit, checks=(*result.checks, end.round))
+        else:
+            work.unit = with_result(work.unit, unbegun_checks=result.unbegun_checks + 1)
+        if end.has_passed:
+            work.stage = "commit"
+        elif end.has_judged:
+            prompt = (work.campaign.check_prompt or DEFAULT_CHECK_PROMPT).replace("{output}", end.round.output)
+            work.unit = with_result(work.unit, feedback=prompt)
+        with self._journal.together():
+            if end.has_begun:
+                self._journal.append(_checked_event(work.unit, end, now))
+            is_current = self._save(work)
+        if not is_current:
+            self.drop(work.unit.id, now)  # it was cancelled
+            return None
+        if not end.has_judged:
+            return self._faults.after_command(work, end, f"the check cannot do its work: {end.reason}", now)
+        self._faults.clear(work)
+        return None if end.has_passed else _after_failure(work, self._hosts.of_unit(work.unit))
+
+    def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
+        if end.has_passed:
+            self._faults.clear(work)
+            return self._delivered(work, now, to=None)
+        work.unit = with_result(work.unit, deliveries=work.unit.result.deliveries + 1)
+        if not self._save(work):
+            self.drop(work.unit.id, now)
+            return None
+        why = end.reason or f"exit code {end.exit_code}"
+        return self._faults.after_command(work, end, f"the delivery failed ({why}): {end.last_line}", now)
+
+    def _read_job(self, work: StagedWork, now: float) -> AttemptOutcome | None:
+        assert work.job is not None
+        job, work.job = work.job, None
+        result = job.result()
+        if isinstance(result, Change):
+            work.unit = with_result(
+                work.unit,
+                commit=result.commit,
+                files_changed=result.files_changed,
+                lines_added=result.lines_added,
+                lines_removed=result.lines_removed,
+            )
+            if work.stage == "check":
+                return _verdict(work)  # stored together with its commit
+            work.stage = "deliver"
+            if not self._save(work):
+                self.drop(work.unit.id, now)
+            return None
+        return self._delivered(work, now, to=str(_patch_of(work, self._hosts.local.home)))
+
+    def _delivered(self, work: StagedWork, now: float, *, to: str | None) -> AttemptOutcome:
+        if work.campaign.workspace is not None:
+            result = work.unit.result
+            fields: dict[str, object] = {"branch": result.branch, "commit": result.commit, "patch": to}
+            self._delivered_events[work.unit.id] = Event("unit.delivered", now, None, work.unit.id, fields)
+        return AttemptOutcome(ending="succeeded", reason="done")
+
+    # -- what is stored ------------------------------------------------------------------------
+
+    def _save(self, work: StagedWork) -> bool:
+        unit = work.unit
+        return self._store.save_progress(unit.id, unit.fence, phase=PHASES[work.stage], result=unit.result)
+
+    def _record(self, work: StagedWork, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
+        end = work.unit.result.session_end or SessionEnd()
+        result: UnitResult = msgspec.structs.replace(
+            work.unit.result, session_end=None, port_base=None, deliveries=0, unbegun_checks=0
+        )
+        outcome = msgspec.structs.replace(outcome, exit_code=end.exit_code)
+        return OutcomeRecord(
+            unit_id=work.unit.id,
+            fence=work.unit.fence,
+            transition=transition_after(work.unit.counters, outcome, Policy(), now),
+            result=result,
+            **fields_of(SessionFacts, end),
+        )
+
+
+def needs_stages(campaign: Campaign) -> bool:
+    """Return whether work of the campaign is checked, committed or delivered after its session."""
+    return bool(campaign.check) or campaign.workspace is not None
+
+
+def _commits(campaign: Campaign) -> bool:
+    return campaign.workspace is not None and campaign.commit
+
+
+def is_active(campaign: Campaign | None) -> bool:
+    return campaign is not None and campaign.state == "active"
+
+
+def _checked_event(unit: Unit, end: CommandEnd, now: float) -> Event:
+    fields: dict[str, object] = {"round": len(unit.result.checks), "exit_code": end.exit_code}
+    return Event("unit.checked", now, None, unit.id, fields | {"seconds": end.seconds, "reason": end.reason})
+
+
+def _order_of(commands: StageCommands, work: StagedWork, command: tuple[str, ...], timeout: float) -> SessionOrder:
+    return commands.order(work.command_id, command, work.unit, work.campaign, work.unit.spec.cwd, timeout)
+
+
+def _patch_of(work: StagedWork, home: Path) -> Path:
+    """Return the file in the leader's home that the change is delivered to."""
+    return patch_file(home, work.campaign.name, work.unit.spec.id)
+
+
+def _start_commit(work: StagedWork, host: Host) -> None:
+    place = workspace_place(work.unit, work.campaign, host.home)
+    work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
+
+
+def _after_failure(work: StagedWork, host: Host) -> AttemptOutcome | None:
+    """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
+    outcome = _verdict(work)
+    if outcome.ending != "unverified" or not _commits(work.campaign):
+        return outcome
+    _start_commit(work, host)
+    return None
+
+
+def _verdict(work: StagedWork) -> AttemptOutcome:
+    """Return what follows from the last check, which failed: another round, if one is left."""
+    checks = work.unit.result.checks
+    last = checks[-1]
+    failed = sum(1 for each in checks if each.exit_code and each.exit_code not in CANNOT_RUN)
+    if failed <= work.campaign.check_rounds:
+        return AttemptOutcome(ending="check_failed", reason=f"the check failed with exit code {last.exit_code}")
+    times = "once" if failed == 1 else f"{failed} times, the last"
+    last_line = last.output.rpartition("\n")[2].strip() or "no output"
+    reason = f"the check failed {times} with exit code {last.exit_code}: {last_line}"
+    return AttemptOutcome(ending="unverified", reason=reason)
+
+
+REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
+    "all": (),
+    "failed": ("succeed",),
+    "none": ("succeed", "quarantine", "fail_check"),
+}
+"""The steps after which a workspace is removed. A unit that is held continues in its own."""
+
+
+class WorkspaceRemovals:
+    """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
+
+    def __init__(self, store: Store, hosts: HostRegistry) -> None:
+        self._store = store
+        self._hosts = hosts
+        self._running: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running)
+
+    def begin(self, record: OutcomeRecord, campaign: Campaign) -> None:
+        """Remove the workspace of a unit whose outcome is stored, if the plan does not keep it.
+
+        What a failed unit left is committed first, so that its branch keeps it.
+        """
+        settings, step = campaign.workspace, record.transition.step
+        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
+            return
+        unit = self._store.unit(record.unit_id)
+        place = None if unit is None else stored_location(unit.result)
+        if unit is not None and place is not None:
+            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
+            host = self._hosts.named(unit.result.host)
+            job = host.jobs.start(commit_and_remove, place, message)
+            self._running.append((unit, place, job))
+
+    def report(self) -> None:
+        """Log what could not be removed. A host that is away removes it later."""
+        over = [each for each in self._running if each[2].is_over]
+        self._running = [each for each in self._running if not each[2].is_over]
+        for unit, place, job in over:
+            try:
+                job.result()
+            except HostLost:
+                leave_tombstones(
+                    self._store, [WorkspaceTombstone(host=unit.result.host or "", unit=unit.id, place=place)]
+                )
+            except (PacelineError, OSError) as error:
+                log.warning("the workspace of %s stays: %s", unit.id, error)
+
+
+def commit_message(unit_id: str) -> str:
+    """Return the message of the commit of a unit's work."""
+    return "{}: {}".format(*split_unit_id(unit_id))

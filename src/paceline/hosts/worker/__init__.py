@@ -1,0 +1,9 @@
+"""The worker: the process that runs sessions on another host, for the engine that leads.
+
+It starts what it is ordered to, under the same supervisors and in the same kind of spool as an engine. It reads the
+output there, and sends signals and facts. Never here: a decision about a unit.
+
+`worker.py` is the worker, and `process.py` the program around it. `sessions.py` starts, reads and ends sessions.
+`link.py` has its requests, `outbox.py` its reports and the calls in progress. `job_runner.py` does calls of the
+leader, with the `repositories.py` of the host. `facts.py` reads what the host is and has.
+"""

@@ -1,0 +1,330 @@
+"""The side of the worker of `hosts/jobs.py`: doing what a call asks for, and reporting what came of it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.core.values.channels import Channel
+from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, WorkspaceError, WorkspaceLost
+from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
+from paceline.hosts.jobs import (
+    OF_SUBMODULE,
+    KeptFolder,
+    LeaderRepository,
+    OutputPiece,
+    PatchPiece,
+    decode_call,
+    error_report,
+)
+from paceline.hosts.messages import Call, CallReport
+from paceline.hosts.worker.repositories import HostRepositories
+from paceline.store.interface import WorkspaceSettings
+from paceline.workspaces import (
+    Change,
+    Prepared,
+    WorkspaceLocation,
+    commit_all,
+    diff,
+    finish_setup,
+    prepare,
+    remove,
+    unused_location,
+    write_patch,
+)
+from paceline.workspaces.bundles import write_bundle
+from paceline.workspaces.git import GitCall, run_git
+from paceline.workspaces.preparation import delete_empty_parents
+from paceline.workspaces.repository import open_repository
+
+log = logging.getLogger("paceline.worker")
+
+RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0, 30.0, 60.0, 60.0)
+"""Waits between attempts to move commits while no leader answers. A leader that is replaced is back sooner."""
+MOST_PIECE_BYTES: Final = 1 << 20
+"""The most that one report carries of an output or a patch, so that others have their turn."""
+
+Arguments = TypeVarTuple("Arguments")
+Value = TypeVar("Value")
+
+
+class Transfers(Protocol):
+    """The way of commits between this worker and the leader: `Link`, with the joining of now."""
+
+    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None: ...
+
+    async def send_commits(self, call_id: str, file: Path) -> None: ...
+
+
+class JobRunner:
+    """Does the calls of the leader. Several may run at the same time."""
+
+    def __init__(self, home: Path, spool: Spool, transfers: Transfers, clock: Clock) -> None:
+        self._repositories = HostRepositories(home)
+        self._spool = spool
+        self._transfers = transfers
+        self._clock = clock
+        self._folder = home / "transfers"
+        shutil.rmtree(self._folder, ignore_errors=True)  # of a worker that was killed
+        self._filling: dict[str, asyncio.Lock] = {}
+        self._threads = asyncio.Semaphore(4)  # git waits for the disk; more at once slow each other down
+
+    async def run(self, call: Call) -> CallReport:
+        """Do what the call asks for. An error becomes part of the report."""
+        try:
+            job, arguments = decode_call(call)
+            try:
+                values = msgspec.json.decode(arguments.values, type=job.arguments)
+            except msgspec.MsgspecError as error:
+                raise WorkspaceError(f"the arguments of {call.job} cannot be read: {error}") from error
+            result = await self._do(call, arguments.leader, values)
+            return CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(result)))
+        except NotJoined as error:
+            return error_report(call.call_id, error)  # the leader that asked is gone, and nobody reads this
+        except (PacelineError, OSError) as error:
+            return error_report(call.call_id, error)
+        except Exception as error:
+            log.exception("the call %s (%s) failed", call.call_id, call.job)
+            return error_report(call.call_id, error)
+
+    async def _do(self, call: Call, leader: LeaderRepository, values: tuple[Any, ...]) -> object:
+        match call.job:
+            case "unused_place":
+                if values[0].branch is None:
+                    return await self._in_thread(unused_location, values[0])
+                return await self._in_thread(self._repositories.unused, values[0], leader.taken)
+            case "prepare":
+                return await self._prepare(call, leader, *values)
+            case "finish_setup":
+                await self._in_thread(finish_setup, await self._found(values[0]))
+                return None
+            case "commit_all":
+                return await self._commit(call, leader, *values)
+            case "commit_and_remove":
+                return await self._remove(call, leader, *values)
+            case "remove_all":
+                return [kept for location in values[0] async for kept in self._remove_left(location, force=values[1])]
+            case "write_patch":
+                await self._send_patch(call, values[0])
+                return None
+            case "read_patch":
+                return await self._in_thread(patch_piece, await self._found(values[0]), values[1])
+            case _:
+                return await self._in_thread(output_piece, self._spool, *values)
+
+    # -- a workspace -----------------------------------------------------------------------------------------
+
+    async def _prepare(
+        self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, settings: WorkspaceSettings
+    ) -> Prepared:
+        if location.branch is None:
+            _check_folder(location)
+            return await self._in_thread(prepare, location, settings)
+        top = await self._in_thread(self._repositories.holding, location, leader)
+        if top is None:
+            mirror = await self._in_thread(self._repositories.mirror, location)
+            async with self._filling.setdefault(mirror, asyncio.Lock()):  # the others find its commits there afterwards
+                top = await self._in_thread(self._repositories.holding, location, leader)
+                if top is None:
+                    top = await self._fill_mirror(call, leader, location, mirror)
+        await self._fill_submodules(call, leader, location, top)
+        await self._in_thread(self._repositories.set_author, top, leader.author)
+        await self._in_thread(self._repositories.bring_branch, top, location, leader.tip)
+        return await self._in_thread(prepare, _with(location, top), settings, leader.included)
+
+    async def _fill_mirror(self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, mirror: str) -> str:
+        """Get the missing commits from the leader."""
+        have = await self._in_thread(self._repositories.tips, mirror)
+        async with self._file() as file:
+            await self._repeat(lambda: self._transfers.fetch_commits(call.call_id, have, file))
+            await self._in_thread(self._repositories.fill, mirror, file, location.base or "", leader.tip)
+        return mirror
+
+    async def _fill_submodules(
+        self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, top: str
+    ) -> None:
+        """Get the missing commits of submodules. The user's own clone has them, or it was not chosen."""
+        if top == location.repository or not leader.submodules:
+            return
+        async with self._filling.setdefault(top, asyncio.Lock()):
+            missing = await self._in_thread(lambda: [*self._repositories.missing_submodules(top, leader)])
+            for number, submodule in missing:
+                mirror = await self._in_thread(self._repositories.submodule_mirror, top, submodule)
+                have = (f"{OF_SUBMODULE}{number}", *await self._in_thread(self._repositories.tips, mirror))
+                async with self._file() as file:
+                    await self._repeat(partial(self._transfers.fetch_commits, call.call_id, have, file))
+                    await self._in_thread(self._repositories.fill, mirror, file, submodule.commit, None)
+
+    async def _commit(self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, message: str) -> Change:
+        here = await self._found(location)
+        change = await self._in_thread(commit_all, here, message)
+        await self._send_branch(call, leader, here, change)
+        return change
+
+    async def _remove(
+        self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, message: str | None
+    ) -> Change | None:
+        """Remove the workspace. What is committed for that is sent before the folder is deleted."""
+        here = await self._found_or_none(location)
+        if here is None and await self._in_thread(os.path.lexists, location.path):
+            raise _without_repository(location)
+        if here is None:
+            return None
+        change = None
+        if message is not None and await self._in_thread(os.path.isdir, location.path):
+            change = await self._in_thread(commit_all, here, message)
+            await self._send_branch(call, leader, here, change)
+        await self._in_thread(_remove, here, False)
+        if here.branch is not None and change is None:
+            await self._in_thread(self._repositories.forget_branch, here.repository or "", here.branch, leader.tip)
+        return change
+
+    async def _remove_left(self, location: WorkspaceLocation, *, force: bool) -> AsyncIterator[KeptFolder]:
+        """Remove a workspace that nobody needs. Yield it if it stays."""
+        here = await self._found_or_none(location)
+        is_there = await self._in_thread(os.path.lexists, location.path)
+        try:
+            if here is not None and (is_there or location.branch is not None):
+                await self._in_thread(_remove, here, force)
+            elif is_there:
+                raise _without_repository(location)
+        except PacelineError as error:
+            yield KeptFolder(path=location.path, reason=str(error))
+
+    async def _send_branch(self, call: Call, leader: LeaderRepository, here: WorkspaceLocation, change: Change) -> None:
+        if change.commit is None or here.branch is None:
+            return
+        if leader.remote is not None:
+            await self._in_thread(_push, here, leader.remote)
+            return
+        refs = {f"refs/heads/{here.branch}": change.commit}
+        have = [commit for commit in (here.base, leader.tip) if commit is not None and commit != change.commit]
+        async with self._file() as file:
+            await self._in_thread(write_bundle, here.repository or "", refs, have, file)
+            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+
+    async def _send_patch(self, call: Call, location: WorkspaceLocation) -> None:
+        here = await self._found(location)
+        async with self._file() as file:
+            await self._in_thread(write_patch, here, file)
+            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+
+    async def _found(self, location: WorkspaceLocation) -> WorkspaceLocation:
+        here = await self._found_or_none(location)
+        if here is None:
+            raise WorkspaceLost(
+                f"this host has no workspace {location.path} (any more);"
+                " `paceline retry UNIT --fresh` starts the unit over"
+            )
+        return here
+
+    async def _found_or_none(self, location: WorkspaceLocation) -> WorkspaceLocation | None:
+        """Return the location with the repository that it was made from on this machine."""
+        if location.branch is None:
+            return location
+        top = await self._in_thread(self._repositories.in_use, location)
+        return None if top is None else _with(location, top)
+
+    # -- threads, files and the link -------------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[Unpack[Arguments]], Value], *arguments: *Arguments) -> Value:
+        async with self._threads:
+            return await asyncio.to_thread(work, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _file(self) -> AsyncIterator[Path]:
+        """Yield a file for a transfer, which is deleted afterwards."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            yield Path(folder) / "transfer"
+
+    async def _repeat(self, transfer: Callable[[], Awaitable[None]]) -> None:
+        """Make a transfer. While no leader answers, it is tried again."""
+        for seconds in RETRY_SECONDS:
+            try:
+                await transfer()
+                break
+            except LinkDown as error:
+                log.info("no commits can be moved now: %s", error)
+                await self._clock.sleep(seconds)
+        else:
+            await transfer()
+
+
+def output_piece(spool: Spool, attempt_id: str, channel: Channel, position: int | None, most: int) -> OutputPiece:
+    """Read what an attempt printed, from a position; with None its end."""
+    most = min(most, MOST_PIECE_BYTES)
+    folder = spool.folder(attempt_id)
+    if folder is None:
+        raise UnknownName(f"this host has no output of the attempt {attempt_id} (any more)")
+    if position is None:
+        return OutputPiece(data=read_tail(folder, channel, most), position=0, is_complete=True)
+    is_over = not is_locked(folder)  # checked before reading, so that the last output is not missed
+    reader = OutputReader(folder, channel, position)
+    data = b""
+    while len(data) < most:
+        piece = reader.read(is_over=is_over)
+        if not piece:
+            return OutputPiece(data=data, position=reader.position, is_complete=is_over)
+        data += piece
+    return OutputPiece(data=data, position=reader.position, is_complete=False)
+
+
+def patch_piece(location: WorkspaceLocation, most: int) -> PatchPiece:
+    """Read the beginning of the change in a workspace."""
+    most = min(most, MOST_PIECE_BYTES)
+    data = b""
+    with contextlib.closing(diff(location)) as pieces:
+        while len(data) <= most and (piece := next(pieces, b"")):
+            data += piece
+    return PatchPiece(data=data[:most], is_truncated=len(data) > most)
+
+
+def _remove(location: WorkspaceLocation, force: bool) -> None:
+    remove(location, force=force)
+    delete_empty_parents(location)
+
+
+def _push(location: WorkspaceLocation, remote: str) -> None:
+    name = f"refs/heads/{location.branch}"
+    try:
+        run_git(
+            open_repository(location.repository or "").git,
+            *("push", "--quiet", "--no-verify", "--", remote, f"{name}:{name}"),
+            call=GitCall(uses_network=True),
+        )
+    except WorkspaceError as error:
+        raise WorkspaceError(
+            f"the branch {location.branch} cannot be pushed to {remote}: {error}; if an earlier attempt of the unit has"
+            " left it there, delete it there and retry the unit",
+            is_campaigns=False,
+        ) from error
+
+
+def _check_folder(location: WorkspaceLocation) -> None:
+    if not os.path.isdir(location.repository or ""):
+        raise WorkspaceError(
+            f"this host has no folder {location.repository}, and a copy needs it on a file system that all hosts share;"
+            ' set kind = "worktree" in [campaign.workspace], or hosts = ["local"]'
+        )
+
+
+def _without_repository(location: WorkspaceLocation) -> WorkspaceError:
+    return WorkspaceError(
+        f"the workspace {location.path} is not removed: this host has no repository (any more) that it was made from",
+        is_campaigns=False,
+    )
+
+
+def _with(location: WorkspaceLocation, top: str) -> WorkspaceLocation:
+    git = None if location.git is None else msgspec.structs.replace(location.git, alternates=None)
+    return msgspec.structs.replace(location, repository=top, git=git)

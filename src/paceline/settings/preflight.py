@@ -1,0 +1,223 @@
+"""Preflight checks: whether a plan can run on this machine now. Programs, accounts, keys and folders.
+
+Never here: starting or storing anything, or checks that need only the files (`read_plan`, `load_settings`).
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from paceline.agents import AgentProfile, Task, prepare_session
+from paceline.agents.account import Account, GatewayAddress
+from paceline.agents.billing_check import find_billing
+from paceline.agents.cli_facts import INSTALL
+from paceline.agents.login import find_login
+from paceline.agents.session_environment import EnvironmentRules, may_bill
+from paceline.core.values.fields import fields_of
+from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
+from paceline.settings.campaign_fields import environment_rules
+from paceline.settings.host_fields import may_run_here
+from paceline.settings.model import Settings
+from paceline.settings.plan_file import Plan
+from paceline.store import Campaign, Store, UnitSpec
+
+ANY_GATEWAY = GatewayAddress("http://127.0.0.1", "token")
+"""An address for sessions that are only prepared, never started."""
+
+
+def check_plan(plan: Plan, source: str, *, settings: Settings, environ: Mapping[str, str]) -> None:
+    """Check a plan. Raise `InvalidPlan` with everything that keeps it from running on this machine.
+
+    What other hosts have is known only to their workers, so a plan for them alone is not checked.
+    """
+    if not may_run_here(plan.campaign.hosts, plan.campaign.labels, settings):
+        return
+    profile = settings.agent(plan.campaign.agent)
+    accounts = settings.campaign_accounts(plan.campaign.agent, plan.campaign.accounts)
+    mistakes = _program_troubles(environ, profile, plan, accounts) + _stage_troubles(environ, plan.campaign)
+    rules = environment_rules(plan.campaign, settings.key_variables)
+    for account in accounts:
+        mistakes += account_troubles(account, environ)
+        mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units[:1], account, rules)
+    first = accounts[0] if accounts else None
+    mistakes += _launch_troubles(environ, profile, plan.campaign, plan.units, first, rules)
+    if mistakes:
+        raise InvalidPlan(*(f"{source}: {mistake}" for mistake in dict.fromkeys(mistakes)))
+
+
+def check_stored(store: Store, settings: Settings, *, serves_gateway: bool = True) -> None:
+    """Check that the settings still have the agents and accounts of all campaigns with open units."""
+    counts = store.counts()
+    mistakes = []
+    for campaign in store.campaigns():
+        units = counts.get(campaign.name)
+        if campaign.state == "cancelled" or units is None or not (units.todo or units.running):
+            continue
+        mistakes += [f"{campaign.name} {trouble}" for trouble in _missing(settings, campaign)]
+        if not serves_gateway:
+            check_gateway(settings, campaign)
+    if mistakes:
+        fix = "put it back into paceline.toml, or `paceline cancel` the campaign"
+        raise InvalidSettings(*(f"the stored campaign {mistake}; {fix}" for mistake in mistakes))
+
+
+def check_gateway(settings: Settings, campaign: Campaign) -> None:
+    """Raise `InvalidSettings` if an account of the campaign needs the gateway, for an engine that serves none."""
+    accounts = settings.campaign_accounts(campaign.agent, campaign.accounts)
+    through = [account.id for account in accounts if account.via_gateway]
+    if through:
+        raise InvalidSettings(
+            f"{campaign.name} runs on the account {through[0]!r}, whose sessions make their calls through the gateway,"
+            " which only `paceline up` serves; start it and give it the plan with `paceline add`, or remove"
+            " via_gateway from paceline.toml"
+        )
+
+
+def _missing(settings: Settings, campaign: Campaign) -> list[str]:
+    troubles = [
+        f"runs on the account {name!r}, which no longer exists"
+        for name in campaign.accounts
+        if settings.account(name) is None
+    ]
+    if campaign.agent not in settings.agent_names():
+        troubles.append(f"uses the agent {campaign.agent!r}, which no longer exists")
+    return troubles
+
+
+def program_of(profile: AgentProfile, campaign: Campaign) -> str:
+    return profile.start[0] if profile.start else campaign.command[0]
+
+
+def _program_troubles(
+    environ: Mapping[str, str], profile: AgentProfile, plan: Plan, accounts: list[Account]
+) -> list[str]:
+    program = program_of(profile, plan.campaign)
+    if "{" in program:
+        return []
+    if os.sep in program:
+        return _path_troubles(program, plan.units)
+    paths = {account.env.get("PATH") or environ.get("PATH", "") for account in accounts}
+    if all(shutil.which(program, path=path) for path in paths or {environ.get("PATH", "")}):
+        return []
+    how = f"; install it: {INSTALL[program]}" if program in INSTALL else ""
+    return [f"the agent {profile.name!r} needs the program {program!r}, which is not on your PATH{how}"]
+
+
+def _stage_troubles(environ: Mapping[str, str], campaign: Campaign) -> list[str]:
+    """Check the programs of setup, check and delivery, but for paths: those may lie in a workspace."""
+    commands = {"check": campaign.check, "deliver": campaign.deliver if isinstance(campaign.deliver, tuple) else ()}
+    commands["setup"] = () if campaign.workspace is None else campaign.workspace.setup
+    path = campaign.env.get("PATH") or environ.get("PATH", "")
+    return [
+        f"{name} needs the program {command[0]!r}, which is not on your PATH"
+        for name, command in commands.items()
+        if command and os.sep not in command[0] and "{" not in command[0] and not shutil.which(command[0], path=path)
+    ]
+
+
+def _path_troubles(program: str, units: tuple[UnitSpec, ...]) -> list[str]:
+    """Check a program named by a path, which is relative to the folder of each unit."""
+    folders = dict.fromkeys(unit.cwd for unit in units)
+    paths = dict.fromkeys(os.path.join(folder, program) for folder in folders)
+    return [f"{path} is not an executable program" for path in paths if not os.access(path, os.X_OK)][:5]
+
+
+def _launch_troubles(
+    environ: Mapping[str, str],
+    profile: AgentProfile,
+    campaign: Campaign,
+    units: tuple[UnitSpec, ...],
+    account: Account | None,
+    rules: EnvironmentRules,
+) -> list[str]:
+    """Return what keeps units from being started, found by preparing their sessions."""
+    troubles = []
+    for unit in units:
+        task = _task(campaign, f"{campaign.name}/{unit.id}", unit.prompt, unit.cwd)
+        try:
+            prepare_session(profile, task, account, environ, ANY_GATEWAY, rules)
+        except InvalidInput as error:
+            text = str(error)
+            troubles.append(text if text.startswith("account") else f"unit {unit.id!r}: {text}")
+    return troubles[:20]
+
+
+def _task(campaign: Campaign, unit_id: str, prompt: str, cwd: str) -> Task:
+    return Task(
+        unit_id=unit_id,
+        attempt_id="check",
+        prompt=prompt,
+        cwd=cwd,
+        **fields_of(Task, campaign),
+    )
+
+
+def account_troubles(account: Account, environ: Mapping[str, str]) -> list[str]:
+    """Return mistakes of an account: variables that name missing folders, and keys that are not set."""
+    troubles = []
+    for variable, value in account.env.items():
+        if variable.endswith(("_DIR", "_HOME")) and os.path.isabs(value) and not os.path.isdir(value):
+            troubles.append(
+                f"account {account.name!r}: {variable} names {value}, which does not exist"
+                f"{_log_in(account, environ) or '; create the folder and log in with it'}"
+            )
+    if account.kind == "metered" and account.key_env and not environ.get(account.key_env):
+        troubles.append(f"account {account.name!r} takes its key from {account.key_env}, which is not set")
+    return troubles
+
+
+def _log_in(account: Account, environ: Mapping[str, str]) -> str:
+    login = find_login(account, environ)
+    return "" if login is None or login.problem is None else f"; {login.problem.partition('; ')[2]}"
+
+
+def login_troubles(account: Account, environ: Mapping[str, str]) -> list[str]:
+    """Return that a subscription has no login here, and how to log in. It may be elsewhere, so no plan is refused."""
+    login = None if account_troubles(account, environ) else find_login(account, environ)
+    return [] if login is None or login.problem is None else [login.problem]
+
+
+# -- who would pay, and what sessions would not inherit --------------------------------------------
+
+MOST_FOLDERS = 50
+"""Folders that are inspected per account: each costs some reads, and a plan may have thousands of units."""
+
+
+class PayerCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a campaign's sessions would not inherit (names only), and what would bill a key (file and key)."""
+
+    withheld: list[str] = []
+    billing: list[str] = []
+    """Findings for which a unit would be held."""
+    notes: list[str] = []
+    """Findings that hold nothing."""
+
+
+def check_payers(
+    campaign: Campaign, folders: Iterable[str], settings: Settings, environ: Mapping[str, str]
+) -> PayerCheck:
+    """Inspect every account of the campaign in every folder."""
+    profile = settings.agent(campaign.agent)
+    rules = environment_rules(campaign, settings.key_variables)
+    accounts: Sequence[Account | None] = settings.campaign_accounts(campaign.agent, campaign.accounts)
+    withheld: set[str] = set()
+    billing: dict[str, bool] = {}
+    for account in accounts or [None]:
+        is_accepted = may_bill(account, rules) and (account is None or account.is_implicit)
+        for folder in list(dict.fromkeys(folders))[:MOST_FOLDERS]:
+            task = _task(campaign, campaign.name, "", folder)
+            try:
+                session = prepare_session(profile, task, account, environ, ANY_GATEWAY, rules)
+            except InvalidInput as error:
+                billing[str(error)] = True
+                continue
+            withheld |= set(session.withheld)
+            for finding in find_billing(profile, account, session, model=campaign.model):
+                billing[finding.text] = finding.holds and not is_accepted
+    return PayerCheck(
+        withheld=sorted(withheld),
+        billing=[text for text, holds in billing.items() if holds],
+        notes=[text for text, holds in billing.items() if not holds],
+    )

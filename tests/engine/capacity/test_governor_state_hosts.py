@@ -1,0 +1,29 @@
+"""The limits of hosts that people add while an engine runs."""
+
+from paceline.core import Governor, GovernorSettings
+from paceline.engine.capacity.governor_state import AddedHostLimits
+from paceline.hosts.values import HostState
+from paceline.settings import HostSettings
+
+
+def state(name: str, limit: int | None) -> HostState:
+    return HostState(name=name, settings=HostSettings(name=name, max_sessions=limit))
+
+
+def test_an_added_host_runs_no_more_than_its_max_sessions() -> None:
+    governor = Governor(GovernorSettings(), now=0.0)
+    AddedHostLimits(("box3",)).apply(governor, [state("box1", 3), state("box2", None), state("box3", 5)], now=0.0)
+
+    assert [governor.get_limit(f"host:{name}") for name in ("box1", "box2", "box3")] == [3, None, None]
+
+
+def test_a_limit_that_a_person_sets_live_stays_until_the_host_is_changed() -> None:
+    governor = Governor(GovernorSettings(), now=0.0)
+    limits = AddedHostLimits(())
+    limits.apply(governor, [state("box1", 3)], now=0.0)
+    governor.set_limit("host:box1", 1, now=1.0)
+    limits.apply(governor, [state("box1", 3)], now=2.0)
+    live = governor.get_limit("host:box1")
+    limits.apply(governor, [state("box1", 5)], now=3.0)
+
+    assert (live, governor.get_limit("host:box1")) == (1, 5)

@@ -1,0 +1,45 @@
+"""The commands of a plan as real processes: what is kept of their output."""
+
+from pathlib import Path
+
+import pytest
+
+from paceline.core import GovernorSettings
+from paceline.engine.settings import EngineSettings
+from paceline.engine.work.stage_commands import StageCommands, read_end
+from paceline.executors.process import ProcessExecutor
+from paceline.executors.session_end import TAIL_BYTES
+from paceline.store import Campaign, Unit, UnitSpec
+
+CAMPAIGN = Campaign(name="night", command=("work",))
+UNIT = Unit(id="night/u0", campaign="night", spec=UnitSpec(id="u0"), position=0, state="running")
+
+
+async def output_of(folder: Path, script: str) -> str:
+    """Run the script as a check, and return what is kept of its output."""
+    commands = StageCommands(EngineSettings(governor=GovernorSettings(), home=str(folder)))
+    executor = ProcessExecutor(str(folder / "spool"))
+    try:
+        order = commands.order("a1-check1", ("sh", "-c", script), UNIT, CAMPAIGN, str(folder), 60.0)
+        handle = executor.start(order.launch({"PATH": "/usr/bin:/bin"}))
+        while not handle.state().is_over:
+            await executor.wait_ended(10.0)
+        end = read_end(handle, 0.0, limit_seconds=60.0)
+    finally:
+        executor.close()
+    assert end is not None
+    return end.tail
+
+
+async def test_the_output_of_a_check_has_both_channels_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    said = await output_of(tmp_path, "echo 2 tests failed; echo deprecated >&2; echo see a.py; exit 1")
+    assert said == "2 tests failed\ndeprecated\nsee a.py"
+
+
+@pytest.mark.parametrize("noisy", [">&2", ""])
+async def test_many_warnings_on_one_channel_do_not_hide_the_end_of_the_other(tmp_path: Path, noisy: str) -> None:
+    warnings = f"i=0; while [ $i -lt 2000 ]; do echo warning $i {noisy}; i=$((i+1)); done"
+    quiet = "" if noisy else ">&2"
+    said = await output_of(tmp_path, f"{warnings}; echo FAILED test_a {quiet}; exit 1")
+    assert said.endswith("warning 1999\nFAILED test_a")
+    assert len(said) <= TAIL_BYTES

@@ -1,0 +1,321 @@
+"""What calls cost, however they end: clients that leave, stalls, shutdowns, clock steps, and many at once."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.gateway.gateway_harness import GatewayHarness, account, until
+from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
+from tests.gateway.test_client_keys import Keys, text_of
+
+from paceline import Limiter
+from paceline.agents.account import Account
+from paceline.core.values.tokens import Tokens
+from paceline.errors import StoreUnreachable
+from paceline.gateway.errors import BudgetError
+from paceline.gateway.request_log import CallRecord
+from paceline.gateway.spend_ledger import Estimate, SpendLedger
+from paceline.settings import KeyPoolSettings
+from paceline.settings.prices import Price, price_list
+from paceline.store import BatchId, ClientKey, KeyBudget, SpendRow, SqliteStore
+from paceline.store.client_keys import day_of
+from paceline.testing import VirtualClock
+
+START = 1_800_000_000.0
+PRICES = price_list({"m": Price(input=10.0, output=10.0)})
+CENT = 1000
+"""Tokens that cost a cent."""
+PATHS = {"key": b"/gateway/work/v1/messages", "account": b"/gateway/capped/v1/messages"}
+
+
+def answer(cents: float) -> bytes:
+    usage = {"input_tokens": round(cents * CENT), "output_tokens": 0}
+    return ok(json.dumps({"usage": usage}).encode())
+
+
+class Upstream:
+    """An upstream that answers when it is let, and counts what it has seen and at most seen at once."""
+
+    def __init__(self, cents: float = 3.0) -> None:
+        self.cents = cents
+        self.seen = self.running = self.most = 0
+        self.goes_on = asyncio.Event()
+
+    async def handle(self, wire: Wire) -> None:
+        while True:
+            await wire.read_message()
+            self.seen += 1
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await self.goes_on.wait()
+            self.running -= 1
+            wire.send(answer(self.cents))
+
+
+class Priced:
+    """A gateway with a key `team` and an account `capped` that may both spend so much a day."""
+
+    def __init__(self, upstream: Upstream, harness: GatewayHarness, clock: VirtualClock, keys: Keys) -> None:
+        self.upstream = upstream
+        self.harness = harness
+        self.spend = harness.gateway.spend
+        self.clock = clock
+        self.keys = keys
+
+    def request(self, of: str = "key", *, cents: float = 3.0, more: str = "", key: str = "team") -> bytes:
+        body = f'{{"model": "m", "max_tokens": {round(cents * CENT)}{more}}}'.encode()
+        return post(body, path=PATHS[of], key=b"x-api-key: " + (text_of(key).encode() if of == "key" else b"t" * 20))
+
+    async def call(self, of: str = "key", **fields: object) -> int:
+        async with await connect(self.harness.port) as client:
+            client.send(self.request(of, **fields))  # type: ignore[arg-type]
+            return (await client.read_message()).status
+
+    def spent(self) -> float:
+        return round(self.spend.today().dollars, 6)
+
+
+@asynccontextmanager
+async def priced(dollars: float = 0.30, store: SqliteStore | None = None, **limits: int) -> AsyncIterator[Priced]:
+    clock, upstream = VirtualClock(START), Upstream()
+    keys = Keys(ClientKey(name="team", budget=KeyBudget(dollars, "day"), created_at=START - 1.0))
+    async with RawUpstream(upstream.handle) as server:
+        harness = GatewayHarness(
+            account(server.url),
+            account(server.url, "capped", daily_budget=dollars),
+            limiter=Limiter(clock=clock, slot_timeout=3600.0, limits=limits),
+            clock=clock,
+            keys=keys.known,
+            spend=SpendLedger(PRICES, clock),
+            is_token=lambda given: given == b"t" * 20,
+            pools={"team": KeyPoolSettings(name="team", accounts=("work", "capped"))},
+        )
+        async with harness:
+            if store is not None:
+                harness.gateway.spend.use_store(store)
+            yield Priced(upstream, harness, clock, keys)
+
+
+@pytest.mark.parametrize("of", PATHS)
+async def test_many_calls_at_once_spend_no_more_than_the_budget(of: str) -> None:
+    async with priced() as at:
+        calls = [asyncio.ensure_future(at.call(of)) for _ in range(40)]
+        await until(lambda: at.upstream.running == 9)  # each reserves 3 cents and its few bytes
+        at.upstream.goes_on.set()
+        statuses = await asyncio.gather(*calls)
+
+    assert at.upstream.most == 9
+    assert (statuses.count(200), statuses.count(402), at.upstream.seen, at.spent()) == (10, 30, 10, 0.3)
+
+
+async def test_a_call_that_finds_no_room_in_its_time_is_told_to_come_again() -> None:
+    async with priced(0.03) as at:
+        first = asyncio.ensure_future(at.call())
+        await until(lambda: at.upstream.running == 1)
+        async with await connect(at.harness.port) as client:
+            client.send(at.request().replace(b"\r\n\r\n", b"\r\nx-paceline-max-wait: 5\r\n\r\n", 1))
+            await until(lambda: any(each.reason for each in at.harness.gateway.calls.requests(0).running))
+            await at.clock.advance(5.0)
+            refused = await client.read_message()
+        at.upstream.goes_on.set()
+
+        assert (refused.status, refused.header(b"retry-after"), await first) == (429, b"1", 200)
+        assert b"has no room beside the calls that run" in refused.body
+
+
+@pytest.mark.parametrize(("more", "cents"), [("", 3.0), (', "stream": true', 0.0)])
+async def test_a_call_that_its_client_leaves_before_the_answer_begins_costs_its_estimate(
+    more: str, cents: float
+) -> None:
+    async with priced() as at:
+        request = at.request(more=more)
+        prompt = int(request.split(b"\r\n\r\n", 1)[0].split(b"Content-Length: ")[1].split(b"\r\n")[0]) // 4
+        client = await connect(at.harness.port)
+        client.send(request)
+        await until(lambda: at.upstream.running == 1)
+        client.reset()
+        await until(lambda: not at.harness.gateway.live)
+        (row,) = at.spend.unsaved()
+        (left,) = at.harness.gateway.calls.requests(1).recent
+
+    assert (row.requests, row.tokens, row.estimated) == (1, Tokens(input=prompt, output=round(cents * CENT)), 1)
+    assert left.tokens == row.tokens
+
+
+async def test_the_longest_answer_is_reserved_also_if_it_is_named_at_the_end_of_a_large_body() -> None:
+    async with priced() as at, await connect(at.harness.port) as client:
+        body = b'{"model": "m", "messages": [%b0], "max_tokens": 12000}' % (b"0," * 100_000)
+        request = post(body, path=PATHS["key"], key=b"x-api-key: " + text_of("team").encode())
+        client.send(request[:1000])
+        await until(lambda: any(each.record.model == "m" for each in at.harness.gateway.live))
+        client.send(request[1000:])
+        await until(lambda: at.upstream.running == 1)
+        reserved = [each.row.tokens for each in at.spend._open]
+        at.upstream.goes_on.set()
+        await client.read_message()
+
+    assert reserved == [Tokens(input=len(body) // 4, output=12_000)]
+
+
+async def test_a_client_that_leaves_while_it_sends_its_request_has_spent_nothing() -> None:
+    async with priced() as at:
+        client = await connect(at.harness.port)
+        client.send(post(b'{"model": "m", ', path=PATHS["key"], key=b"x-api-key: " + b"t" * 20)[:-3])
+        await until(lambda: len(at.harness.gateway.live) == 1)
+        client.reset()
+        await until(lambda: not at.harness.gateway.live)
+
+        assert at.spend.unsaved() == []
+
+
+async def test_a_shutdown_counts_the_calls_that_it_cuts_off() -> None:
+    store = SqliteStore.in_memory()
+    async with priced(store=store) as at:
+        client = await connect(at.harness.port)
+        client.send(at.request())
+        await until(lambda: at.upstream.running == 1)
+        await at.harness.gateway.close()
+        client.close()
+
+        assert [(each.requests, each.estimated, each.tokens.output) for each in store.spend()] == [(1, 1, 3 * CENT)]
+
+
+async def test_a_call_that_waited_for_several_accounts_of_a_pool_is_checked_when_it_is_let_in() -> None:
+    async with priced(anthropic=1) as at:
+        slot = await at.harness.limiter.acquire("anthropic/other/m")
+        revoked, spent = [await connect(at.harness.port) for _ in range(2)]
+        path = b"/gateway/team/v1/messages"
+        for client, body in ((revoked, b'{"model": "m"}'), (spent, b'{"model": "m", "max_tokens": 1}')):
+            client.send(post(body, path=path, key=b"x-api-key: " + text_of("team").encode()))
+        await until(lambda: at.harness.gateway.calls.counts().waiting == 2)
+        for _ in range(3):
+            await at.clock.advance(1.5)  # each look at the accounts is a wait of its own
+        at.keys.revoke("team")
+        slot.release()
+        await at.clock.advance(1.5)
+        answers = [await client.read_message() for client in (revoked, spent)]
+        for client in (revoked, spent):
+            client.close()
+
+        assert ([each.status for each in answers], at.upstream.seen) == ([401, 401], 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            b'{"model": "m", "model": "dear"}',
+            "the model 'dear' has no price, and the account capped has a budget",
+        ),
+        (b'{"model": "m", "models": ["free"]}', "the model 'free' has no price, and the account capped has a budget"),
+        (b'{"model": "m", "background": true}', "the account capped has a budget, so `background` must be false"),
+    ],
+)
+async def test_an_account_with_a_budget_serves_no_call_that_it_cannot_price(body: bytes, message: str) -> None:
+    async with priced() as at, await connect(at.harness.port) as client:
+        client.send(post(body, path=PATHS["account"], key=b"x-api-key: " + b"t" * 20))
+        refused = await client.read_message()
+
+    assert (refused.status, at.upstream.seen) == (403, 0)
+    assert message in json.loads(refused.body)["error"]["message"]
+
+
+class Stalling(SqliteStore):
+    """A store whose writings end in time-outs at random: before or after they are written."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(":memory:")
+        self.chance: random.Random | None = chance
+
+    def add_spend(self, rows: Sequence[SpendRow], batch: BatchId | None = None) -> None:
+        fate = "written" if self.chance is None else self.chance.choice(["written", "not written", "no answer"])
+        if fate != "not written":
+            super().add_spend(rows, batch)
+        if fate != "written":
+            raise StoreUnreachable("gone")
+
+
+class Running:
+    """A call, with what it may cost and what it costs in fact, in dollars."""
+
+    def __init__(self, key: ClientKey, estimate: float, *, real: float, now: float) -> None:
+        self.reserved = estimate
+        self.place = (key.created_at, day_of(now))
+        self._real = real
+        self._key = key
+        self._record = CallRecord(id="r", began_at=now, model="m")
+
+    def is_admitted(self, ledger: SpendLedger, work: Account) -> bool:
+        try:
+            self._entry = ledger.reserve(self._record, self._key, work, Estimate(_tokens(self.reserved)))
+        except BudgetError:
+            return False
+        return True
+
+    def end(self, ledger: SpendLedger, ending: str) -> float:
+        """End it as often as it may be ended, and return what it has cost."""
+        cost = {"end": self._real, "leave": self.reserved, "fail": 0.0}[ending]
+        self._record.tokens = _tokens(cost)
+        for _ in range(2):
+            if ending == "fail":
+                ledger.release(self._entry)
+            ledger.settle(self._entry, self._record)
+        return cost
+
+
+def _tokens(dollars: float) -> Tokens:
+    return Tokens(input=round(dollars * 100 * CENT))
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_sums_are_those_of_the_upstream_whatever_happens(seed: int) -> None:
+    """Random calls, hang-ups, stalls, restarts, clock steps and keys that are made again, against an outside sum."""
+    chance = random.Random(seed)
+    clock, store, day = VirtualClock(START), Stalling(chance), 86_400.0
+    keys = [ClientKey(name="team", budget=KeyBudget(5.0, "day"), created_at=START)]
+    ledger = SpendLedger(PRICES, clock)
+    ledger.use_store(store)
+    work = account("http://127.0.0.1:9", daily_budget=50.0)
+    running: list[Running] = []
+    billed: dict[tuple[float, str], float] = {}
+    errors: dict[tuple[float, str], float] = {}
+
+    for _ in range(600):
+        key, estimate = keys[-1], chance.choice([0.05, 0.3, 1.0])
+        match chance.choice(["begin"] * 5 + ["end"] * 4 + ["leave", "fail", "save", "save", "step", "crash", "key"]):
+            case "begin":
+                call = Running(key, estimate, real=estimate * chance.choice([0.0, 0.5, 1.0, 2.0]), now=clock.now())
+                if call.is_admitted(ledger, work):
+                    running.append(call)
+            case "end" | "leave" | "fail" as ending if running:
+                call = running.pop(chance.randrange(len(running)))
+                cost = call.end(ledger, ending)
+                billed[call.place] = billed.get(call.place, 0.0) + cost
+                errors[call.place] = errors.get(call.place, 0.0) + max(0.0, cost - call.reserved)
+            case "save":
+                ledger.save()
+            case "step":
+                clock.step(chance.choice([-40, -1, 1, 40, 400]) * day)
+            case "crash" if ledger.save():  # what the last second has brought is stored
+                for call in running:
+                    billed[call.place] = billed.get(call.place, 0.0) + call.reserved
+                running, ledger = [], SpendLedger(PRICES, clock)
+                ledger.use_store(store)
+            case "key":
+                keys.append(ClientKey(name="team", budget=KeyBudget(5.0, "day"), created_at=START + len(keys)))
+    for call in running:
+        billed[call.place] = billed.get(call.place, 0.0) + call.end(ledger, "end")
+    store.chance = None
+    assert ledger.save()
+
+    stored: dict[tuple[float, str], float] = {}
+    for row in store.spend():
+        stored[row.key_created_at, row.day] = stored.get((row.key_created_at, row.day), 0.0) + row.dollars
+    assert {place: spent for place, spent in stored.items() if spent > 1e-9} == pytest.approx(
+        {place: spent for place, spent in billed.items() if spent > 1e-9}
+    )
+    for place, spent in billed.items():  # the last one may have been admitted alone, with less left than it reserved
+        assert spent <= 5.0 + errors.get(place, 0.0) + 1.0, place
