@@ -1,4 +1,4 @@
-"""Shares of clients' keys: by weight beside campaigns, split among their parts, and ordered by priority inside."""
+"""Shares of clients' keys: by weight beside campaigns, and ordered by priority inside."""
 
 from collections import Counter
 
@@ -74,16 +74,14 @@ class Shop:
             self.refill()
 
     def used(self) -> Counter[str]:
-        """Return the slot-seconds of each group and each key up to now."""
+        """Return the slot-seconds of each group up to now."""
         used = self.ended.copy()
         for ticket_id in self.live:
             self.count(ticket_id, used)
         return used
 
     def count(self, ticket_id: str, used: Counter[str]) -> None:
-        group = self.owner[ticket_id].group
-        for name in {group, group.partition("/")[0]}:
-            used[name] += self.now - self.live[ticket_id]  # type: ignore[assignment]
+        used[self.owner[ticket_id].group] += self.now - self.live[ticket_id]  # type: ignore[assignment]
 
 
 weights = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 8.0])
@@ -111,18 +109,6 @@ def test_a_key_shares_with_a_campaign_whose_weight_is_its_power_of_two(
     used, other = shop.used(), 2.0**priority
     bound = 2 * PLACES * (LONGEST + 1.0) * (1 / weight + 1 / other)
     assert abs(used["docs"] / other - used["key:a"] / weight) <= bound
-
-
-@given(st.integers(1, 6), lengths)
-def test_parts_split_the_share_of_their_key_and_take_nothing_from_others(parts: int, times: list[float]) -> None:
-    split = [Client(f"key:a/{number}", 2.0, backlog=3 + number) for number in range(parts)]
-    shop = Shop([*split, Client("key:b", 1.0, backlog=3)])
-    shop.run(times)
-    used = shop.used()
-    bound = 2 * PLACES * (LONGEST + 1.0) * (1 / 2.0 + 1.0)
-    assert abs(used["key:a"] / 2.0 - used["key:b"]) <= bound
-    each = [used[client.group] for client in split]
-    assert max(each) - min(each) <= 4 * PLACES * (LONGEST + 1.0)
 
 
 def test_a_long_run_ends_at_two_to_one_within_a_percent() -> None:
@@ -164,8 +150,8 @@ def test_a_key_that_had_nothing_to_run_returns_without_credit() -> None:
 
 
 @given(lengths, st.integers(1, 50))
-def test_shares_of_keys_and_parts_survive_a_restart(times: list[float], at: int) -> None:
-    clients = [Client("key:a/x", 2.0), Client("key:a/y", 2.0), Client("key:b", 1.0, priority=1), Client("docs")]
+def test_shares_of_keys_survive_a_restart(times: list[float], at: int) -> None:
+    clients = [Client("key:a", 2.0), Client("key:b", 1.0, priority=1), Client("docs")]
     shop = Shop(clients)
     shop.run(times[:at])
     stored = msgspec.json.encode(shop.governor.snapshot())

@@ -12,7 +12,7 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket, lane_key
 
-Rank = tuple[float, int, float, int, int, float, int]
+Rank = tuple[float, int, int, float, int]
 
 
 def blocker(ledger: Ledger, lane: Lane, ticket: Ticket) -> Scope | None:
@@ -72,15 +72,13 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
     return waiter
 
 
-def _count_waiter(ledger: Ledger, part: Group, weight: float, refusing: Scope | None) -> None:
-    """Count one more who waits, for a group and the whole that it is a part of. The weight is that of the whole."""
-    now, whole = ledger.now, part.widest
-    if weight != whole.weight:
-        whole.reweigh(weight, now)
-    for group in (part,) if part is whole else (whole, part):
-        if group.waiting == 0 and refusing is not None:
-            ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), now)
-        group.waiting += 1
+def _count_waiter(ledger: Ledger, group: Group, weight: float, refusing: Scope | None) -> None:
+    """Count one more who waits for a group."""
+    if weight != group.weight:
+        group.reweigh(weight, ledger.now)
+    if group.waiting == 0 and refusing is not None:
+        ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), ledger.now)
+    group.waiting += 1
 
 
 def add_spread_waiters(scope: Scope, count: int) -> None:
@@ -95,8 +93,6 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
     del ledger.waiters[waiter.ticket.id]
     was_head = lane.remove(waiter)
     lane.group.waiting -= 1
-    if lane.group.whole is not None:
-        lane.group.whole.waiting -= 1
     for scope in lane.scopes:
         scope.waiting -= 1
         if waiter.ticket.spread:
@@ -196,12 +192,8 @@ def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane
 
 
 def _rank(ledger: Ledger, lane: Lane) -> Rank:
-    head, group, whole = lane.head, lane.group, lane.group.whole
-    mean, now = ledger.shares.mean_slot, ledger.now
-    if whole is None:
-        return (group.value(mean, now), group.index, 0.0, 0, 0, head.key, head.seq)
-    first = (whole.value(mean, now), whole.index)
-    return (*first, group.value(mean, now), group.index, lane.order, head.key, head.seq)
+    head, group = lane.head, lane.group
+    return group.value(ledger.shares.mean_slot, ledger.now), group.index, lane.order, head.key, head.seq
 
 
 def _admit(ledger: Ledger, waiter: Waiter) -> None:

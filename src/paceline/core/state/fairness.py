@@ -1,11 +1,6 @@
-"""Shares between groups: each gets slot-seconds by its weight, and hoards no credit while it has nothing to run.
-
-A client's key is a group that has parts: its share is split among them equally, by the same rule.
-"""
+"""Shares between groups: each gets slot-seconds by its weight, and hoards no credit while it has nothing to run."""
 
 from collections.abc import Collection
-
-from paceline.core.values.scopes import KEY
 
 LARGEST_EXPONENT = 32
 """Priorities beyond this make no difference: a share of 1 in 4 billion is none, and larger powers overflow a float."""
@@ -15,18 +10,14 @@ KEPT_IDLE_GROUPS = 256
 
 
 class Group:
-    """One party that shares capacity by its weight. `accrued` are slot-seconds up to `accrued_at`.
+    """One party that shares capacity by its weight. `accrued` are slot-seconds up to `accrued_at`."""
 
-    `whole` is the group whose share it shares with the other parts of that group, None if it is not a part.
-    """
+    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
 
-    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight", "whole")
-
-    def __init__(self, name: str | int, index: int, weight: float, now: float, whole: "Group | None" = None) -> None:
+    def __init__(self, name: str | int, index: int, weight: float, now: float) -> None:
         self.name = name
         self.index = index
         self.weight = weight
-        self.whole = whole
         self.accrued = 0.0
         self.accrued_at = now
         self.live = 0
@@ -39,11 +30,6 @@ class Group:
     def used(self, now: float) -> float:
         """Return what the group has used up to now for its weight."""
         return self.value(0.0, now)
-
-    @property
-    def widest(self) -> "Group":
-        """The group that shares with the groups of others: itself, or the whole that it is a part of."""
-        return self.whole or self
 
     def accrue(self, now: float) -> None:
         """Count what its slots have used up to now."""
@@ -69,23 +55,10 @@ class FairShares:
         self._group_count = 0
 
     def group(self, name: str | int, weight: float, now: float) -> Group:
-        """Return the group of a campaign, of a priority level for bare tickets, or a part of a client's key.
-
-        It is made on first use. A key without named parts has one, so that its tickets share with those of a part.
-        """
-        if not isinstance(name, str) or not name.startswith(KEY):
-            return self.known(name, weight, now)
-        key, _, part = name.partition("/")
-        self.known(key, weight, now)
-        return self.known(f"{key}/{part}", 1.0, now)
-
-    def known(self, name: str | int, weight: float, now: float) -> Group:
-        """Return the group of exactly this name, made on first use. A part stands behind its whole."""
+        """Return the group of a campaign, of a client's key, or of a priority level for bare tickets."""
         group = self.groups.get(name)
         if group is None:
-            key, slash, _ = name.partition("/") if isinstance(name, str) and name.startswith(KEY) else ("", "", "")
-            whole = self.groups.get(key) if slash else None
-            group = self.groups[name] = Group(name, self._group_count, weight, now, whole)
+            group = self.groups[name] = Group(name, self._group_count, weight, now)
             self._group_count += 1
         return group
 
@@ -93,7 +66,6 @@ class FairShares:
         """Forget all other groups, but for those that had a slot last: what they used is not forgiven by a pause."""
         idle = [group for group in self.groups.values() if group not in busy and group.accrued > 0]
         kept = {*busy, *sorted(idle, key=lambda group: group.accrued_at)[-KEPT_IDLE_GROUPS:]}
-        kept |= {group.whole for group in kept if group.whole is not None}
         self.groups = {name: group for name, group in self.groups.items() if group in kept}
 
     @property
@@ -108,10 +80,8 @@ class FairShares:
         next. Where nobody waits at all, what was used before is past: it starts level with the largest. Groups that
         never have to wait set no time: what they leave unused is nobody's credit, what they use nobody's debt.
         """
-        if group.whole is None:
-            rivals = {rival.widest for rival in rivals}
-        others = [other for other in self.groups.values() if other is not group and other.whole is group.whole]
-        beside = [rival for rival in rivals if rival is not group and rival.whole is group.whole]
+        others = [other for other in self.groups.values() if other is not group]
+        beside = [rival for rival in rivals if rival is not group]
         waiting = beside or [other for other in others if other.waiting]
         if waiting:
             self._lift([group], min(other.used(now) for other in waiting), now)
@@ -123,13 +93,7 @@ class FairShares:
 
         They keep their distances to each other.
         """
-        self._lift_together({group.widest for group in blocked}, None, now)
-        for whole in {group.whole for group in blocked if group.whole is not None}:
-            self._lift_together({group for group in blocked if group.whole is whole}, whole, now)
-
-    def _lift_together(self, blocked: Collection[Group], whole: Group | None, now: float) -> None:
-        """Lift groups to the others beside them: those of all parties, or the parts of one whole."""
-        others = [group for group in self.groups.values() if group not in blocked and group.whole is whole]
+        others = [group for group in self.groups.values() if group not in blocked]
         served = [group for group in others if group.waiting] or [group for group in others if group.live]
         if blocked and served:
             self._lift(blocked, min(group.used(now) for group in served), now)

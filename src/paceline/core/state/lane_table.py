@@ -11,7 +11,7 @@ from paceline.core.state.lane import Lane, LiveSlot
 from paceline.core.state.queue import WatchTable
 from paceline.core.state.scope import Scope
 from paceline.core.state.scope_table import ScopeTable
-from paceline.core.values.scopes import SESSIONS, canonical_scope
+from paceline.core.values.scopes import KEY, SESSIONS, canonical_scope
 from paceline.core.values.tickets import Ticket
 from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 
@@ -72,7 +72,7 @@ class LaneTable:
             for state in states:
                 self._scopes.begin_ramp(state)
         lane = Lane(states, group, weight, session, is_spread=spread)
-        if group.whole is not None:
+        if group_name.startswith(KEY):
             lane.order = -priority
         for scope in lane.scopes:
             scope.lane_count += 1
@@ -116,7 +116,7 @@ class LaneTable:
         self._scopes.forget_idle(now)
         self._watches.keep_only(self._scopes.by_name.values())
         lanes = [*self.by_key.values(), *(slot.lane for slot in self._slots.values())]
-        self._shares.keep_only({group for lane in lanes for group in (lane.group, lane.group.widest)})
+        self._shares.keep_only({lane.group for lane in lanes})
         self._tidy_at = max(TIDY_AT_LEAST, 2 * self._size())
 
     def _size(self) -> int:

@@ -87,9 +87,6 @@ class Ledger:
         group.accrued += group.live * (now - group.accrued_at)  # as `accrue`, without the call
         group.accrued_at = now
         group.live += 1
-        if group.whole is not None:
-            group.whole.accrue(now)
-            group.whole.live += 1
         self.seq = token = self.seq + 1
         expires_at = now + self.slot_timeout if ticket.leased else None
         self.slots[ticket.id] = LiveSlot(ticket, lane, now, token, expires_at, token)
@@ -110,9 +107,8 @@ class Ledger:
 
     def adopt(self, lane: Lane, ticket: Ticket) -> Granted:
         """Count a slot that its holder already has. No gate is notified, and no start counted: nobody was admitted."""
-        for group in {lane.group, lane.group.widest}:
-            group.accrue(self.now)
-            group.live += 1
+        lane.group.accrue(self.now)
+        lane.group.live += 1
         self.seq = token = self.seq + 1
         expires_at = self.now + self.slot_timeout if ticket.leased else None
         self.slots[ticket.id] = LiveSlot(ticket, lane, self.now, token, expires_at, token, is_adopted=True)
@@ -183,9 +179,6 @@ class Ledger:
         group.accrued += group.live * (now - group.accrued_at)  # as `accrue`, without the call
         group.accrued_at = now
         group.live -= 1
-        if group.whole is not None:
-            group.whole.accrue(now)
-            group.whole.live -= 1
         shares = self.shares
         shares.finished_seconds += now - slot.granted_at
         shares.finished_slots += 1

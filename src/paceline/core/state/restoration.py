@@ -68,7 +68,7 @@ def lose_canaries(ledger: Ledger, now: float) -> None:
 
 
 def _restore_group(ledger: Ledger, record: GroupRecord) -> None:
-    group = ledger.shares.known(record.name, record.weight, ledger.now)
+    group = ledger.shares.group(record.name, record.weight, ledger.now)
     group.live = record.live
     group.accrued, group.accrued_at = record.accrued, record.accrued_at
 
@@ -146,8 +146,7 @@ def _restore_waiters(ledger: Ledger, snapshot: Snapshot) -> None:
         waiter = Waiter(record.key, record.seq, record.ticket, lane, record.enqueued_at, record.passed_since)
         ledger.waiters[record.ticket.id] = waiter
         lane.push(waiter)
-        for group in {lane.group, lane.group.widest}:
-            group.waiting += 1
+        lane.group.waiting += 1
         for scope in lane.scopes:
             scope.waiting += 1
             scope.spread_waiters += record.ticket.spread

@@ -10,8 +10,8 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
     """One request to enter. `scopes` are occupied together or not at all.
 
     `group` shares capacity with other groups by its `weight`, `2 ** priority` if it has none; bare tickets (no group)
-    of one priority form a group of their own. A group `key:NAME/PART` is one of the equal parts of `key:NAME`, whose
-    weight it names. Inside such a group a higher priority goes first.
+    of one priority form a group of their own. Inside the group `key:NAME` of a client's key, a higher priority goes
+    first.
 
     `since` is when the agent's prompt started. `parent` is the id of the session's ticket a run belongs to. `tokens`
     is what the call is expected to use.
