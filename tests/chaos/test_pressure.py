@@ -17,7 +17,7 @@ from paceline.errors import StoreBusy
 from paceline.events import Event
 from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
-from paceline.store.postgres_schema import WRITER_LOCK
+from paceline.store.postgres_database import WRITER_LOCK
 
 pytestmark = pytest.mark.chaos
 

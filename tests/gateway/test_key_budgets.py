@@ -18,7 +18,7 @@ from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
 from paceline.settings import Settings
 from paceline.settings.prices import Price, price_list
 from paceline.store import ClientKey, KeyBudget, SqliteStore
-from paceline.store.client_keys import BudgetPeriod
+from paceline.store.spend import BudgetPeriod
 from paceline.testing import VirtualClock
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC

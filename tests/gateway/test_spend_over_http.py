@@ -21,7 +21,7 @@ from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.settings import KeyPoolSettings
 from paceline.settings.prices import Price, price_list
 from paceline.store import BatchId, ClientKey, KeyBudget, SpendRow, SqliteStore
-from paceline.store.client_keys import day_of
+from paceline.store.spend import day_of
 from paceline.testing import VirtualClock
 
 START = 1_800_000_000.0

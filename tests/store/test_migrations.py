@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import EngineBusy, StoreError, StoreTooNew, StoreTooOld
 from paceline.store import SqliteStore
 from paceline.store.schema import MIGRATIONS, Migration
-from paceline.store.sqlite_file import APPLICATION_ID, UNRELEASED_ID
+from paceline.store.sqlite import APPLICATION_ID, UNRELEASED_ID
 from paceline.testing.store_steps import add, specs
 
 ADDS_NOTES = Migration(("CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('from version 2')"))

@@ -146,7 +146,7 @@ def test_tables_of_another_program_are_not_touched(url: str, table: str) -> None
 
 
 def test_a_server_that_is_too_old_is_not_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.store.postgres_schema.OLDEST_SERVER", 990000)
+    monkeypatch.setattr("paceline.store.postgres_database.OLDEST_SERVER", 990000)
 
     with pytest.raises(InvalidSettings, match=r"is PostgreSQL \d\d; Paceline needs 99 or newer"):
         PostgresStore(url)

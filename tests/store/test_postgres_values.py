@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paceline.store.postgres_connection import Connection
-from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
+from paceline.store.postgres_connection import BigintArray, BooleanArray, Connection, FloatArray, TextArray
 
 texts = some.text(some.characters(exclude_categories=["Cs"]))
 bigints = some.integers(-(1 << 63), (1 << 63) - 1)

@@ -165,7 +165,7 @@ def test_a_change_that_older_code_cannot_follow_waits_for_its_engine(url: str) -
 
 
 def test_an_update_waits_for_an_import_and_then_gives_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.store.postgres_schema.MIGRATION_SECONDS", 0.1)
+    monkeypatch.setattr("paceline.store.postgres_database.MIGRATION_SECONDS", 0.1)
     many = [UnitSpec(id=str(number)) for number in range(600)]
     with closing(PostgresStore(url)) as older:
         steps = older.add_campaign_in_steps(Campaign(name="day"), many, update=False, now=1.0)
@@ -181,7 +181,7 @@ def test_an_update_waits_for_an_import_and_then_gives_up(url: str, monkeypatch: 
 
 
 def test_an_update_waits_for_a_reader_and_stops_nobody_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.store.postgres_schema.MIGRATION_SECONDS", 0.1)
+    monkeypatch.setattr("paceline.store.postgres_database.MIGRATION_SECONDS", 0.1)
     with closing(PostgresStore(url)) as older, psycopg.connect(url) as reader:
         add(older, specs("a"))
         reader.execute("SELECT count(*) FROM units")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.store import Campaign, SqliteStore, Store, UnitSpec
-from paceline.store.sqlite_file import SqliteFile
+from paceline.store.sqlite import SqliteFile
 from paceline.testing.store_steps import NOW, claim, ended, record
 
 LEFT = 30

@@ -13,7 +13,7 @@ import pytest
 from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone, UnknownName
 from paceline.store import Campaign, SqliteStore, UnitCounts, UnitSpec
 from paceline.store.schema import MIGRATIONS
-from paceline.store.sqlite_file import SqliteFile
+from paceline.store.sqlite import SqliteFile
 from paceline.testing.store_steps import NOW, add, claim, ended, record, specs
 
 BRIEF = 0.05

@@ -24,7 +24,7 @@ from paceline.settings import Settings
 from paceline.settings.checks import LARGEST_BUDGET
 from paceline.settings.documents import did_you_mean
 from paceline.store import ClientKey, HashedKey, KeyBudget, Store
-from paceline.store.client_keys import BudgetPeriod, KeyRules
+from paceline.store.spend import BudgetPeriod, KeyRules
 
 KEY_PREFIX: Final = "pk-paceline-"
 RANDOM_BYTES: Final = 32

@@ -29,8 +29,7 @@ from paceline.gateway.request_log import CallRecord
 from paceline.protocols import RequestReader
 from paceline.settings.prices import PriceList
 from paceline.store import Balances, BatchId, ClientKey, Cost, KeyBudget, SpendRow, Store
-from paceline.store.client_keys import WARNING_SHARE, day_of
-from paceline.store.spend import SpendId, summed
+from paceline.store.spend import WARNING_SHARE, SpendId, day_of, summed
 
 log = logging.getLogger("paceline.gateway")
 

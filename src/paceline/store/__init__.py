@@ -2,28 +2,20 @@
 
 interface               the verbs, and the values that they take and return
 unit_result             what is known about the work of a unit
-client_keys             a client's key as it is kept
-spend                   what calls of the gateway have used, and what that says of keys and accounts
-rules                   ids, keys, order, and which values are refused
-rows                    between rows and values
+spend                   keys of clients, and what calls of the gateway have used
+rules                   ids, keys, order, which values are refused, and between rows and values
 schema                  the tables of both databases, and their history
 sql_store               the verbs in SQL that both databases understand
 plan_import             the import of a plan, step by step
 dump                    everything as JSON lines, and back
-sqlite                  the store in one SQLite file
-sqlite_file             its connection: opening, transactions, errors
+sqlite                  the store in one SQLite file, and its connection: transactions, errors
 postgres                the store in a PostgreSQL database
-postgres_database       its connections: transactions, the fence, errors
-postgres_connection     one connection: no wait is without end, and what SQLite spells differently
-postgres_schema         how its tables are made and updated beside other processes
-postgres_values         text of any characters, and columns of many rows
+postgres_database       its connections: migration, transactions, the fence, errors
+postgres_connection     one connection: no wait is without end, what SQLite spells differently, text and columns
 postgres_notifications  changes by other processes
 """
 
 from paceline.core.values.tokens import Tokens as Tokens
-from paceline.store.client_keys import ClientKey as ClientKey
-from paceline.store.client_keys import HashedKey as HashedKey
-from paceline.store.client_keys import KeyBudget as KeyBudget
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease
@@ -42,6 +34,9 @@ from paceline.store.interface import UnitSpec as UnitSpec
 from paceline.store.interface import WorkspaceSettings as WorkspaceSettings
 from paceline.store.spend import Balances as Balances
 from paceline.store.spend import BatchId as BatchId
+from paceline.store.spend import ClientKey as ClientKey
+from paceline.store.spend import HashedKey as HashedKey
+from paceline.store.spend import KeyBudget as KeyBudget
 from paceline.store.spend import SpendRow as SpendRow
 from paceline.store.sqlite import SqliteStore as SqliteStore
 from paceline.store.unit_result import CheckRound as CheckRound

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from paceline.errors import EngineBusy, InvalidInput
-from paceline.store.rows import UNIT_FIELDS
-from paceline.store.rules import ALL_KEYS, Span
+from paceline.store.rules import ALL_KEYS, UNIT_FIELDS, Span
 from paceline.store.schema import COUNT_UNITS
 from paceline.store.spend import SPEND_COLUMNS
 from paceline.store.sql_store import Connection, SqlStore

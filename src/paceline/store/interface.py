@@ -14,8 +14,7 @@ import msgspec
 from paceline.core.unit_lifecycle import Counters, Transition, UnitState
 from paceline.core.values.verdicts import Deferred
 from paceline.events import Event
-from paceline.store.client_keys import ClientKey, HashedKey
-from paceline.store.spend import BatchId, SpendRow
+from paceline.store.spend import BatchId, ClientKey, HashedKey, SpendRow
 from paceline.store.unit_result import GitSettings, SessionFacts, UnitResult
 
 CampaignState = Literal["active", "paused", "cancelled"]

@@ -14,8 +14,7 @@ import msgspec
 from paceline.errors import IllegalStep, StoreBusy
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
-from paceline.store.rows import campaign_from, encode
-from paceline.store.rules import unit_id, unit_key
+from paceline.store.rules import campaign_from, encode, unit_id, unit_key
 from paceline.store.sql_store import BODY, COUNT_ON, FORGET_CHECKS, READY_AGAIN, Connection, SqlStore
 
 SPECS_AT_ONCE: Final = 250

@@ -15,13 +15,18 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import Added, Campaign, LeadLease, OutcomeRecord, Phase, Topic, Unit, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
-from paceline.store.postgres_connection import ANSWER_SECONDS, Connection, Row
-from paceline.store.postgres_database import Fence, PostgresDatabase
+from paceline.store.postgres_connection import (
+    ANSWER_SECONDS,
+    BigintArray,
+    BooleanArray,
+    Connection,
+    FloatArray,
+    Row,
+    TextArray,
+)
+from paceline.store.postgres_database import MIGRATION_LOCK, Fence, PostgresDatabase
 from paceline.store.postgres_notifications import PostgresNotifications, announce
-from paceline.store.postgres_schema import MIGRATION_LOCK
-from paceline.store.postgres_values import BigintArray, BooleanArray, FloatArray, TextArray
-from paceline.store.rows import encode_event, outcome_row, result_row
-from paceline.store.rules import campaign_span
+from paceline.store.rules import campaign_span, encode_event, outcome_row, result_row
 from paceline.store.schema import MIGRATIONS, Migration
 from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, SqlStore, find_number
 from paceline.store.unit_result import UnitResult

@@ -1,6 +1,9 @@
-"""The connections to a PostgreSQL database: opening them, transactions, text, and errors.
+"""The connections to a PostgreSQL database: its migration, opening them, transactions, and errors.
 
-Here: every error of `psycopg` becomes a `StoreError`; no other module sees one. Never here: a verb of the store.
+Every error of `psycopg` becomes a `StoreError`; no other module sees one. All tables are in the schema that the
+connection uses (`search_path`), which is Paceline's own. The one row of `schema_version` has the number of migrations
+that were applied (`version`), and the lowest version that code must know to use the schema as it is (`oldest`).
+Never here: a table (`schema.py`), or a verb of the store.
 """
 
 import contextlib
@@ -15,7 +18,9 @@ import psycopg
 import psycopg_pool
 
 from paceline.errors import (
+    EngineBusy,
     InvalidInput,
+    InvalidSettings,
     LeadLost,
     StoreBusy,
     StoreDamaged,
@@ -33,11 +38,26 @@ from paceline.store.postgres_connection import (
     server_place,
     with_time_limits,
 )
-from paceline.store.postgres_schema import WRITER_LOCK, migrate
-from paceline.store.schema import Migration, check_known
+from paceline.store.schema import POSTGRES, Migration, check_known, unreleased
 from paceline.store.sql_store import Written
 
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
+
+OLDEST_SERVER: Final = 130000
+"""PostgreSQL 13. Older ones get no security updates."""
+MIGRATION_LOCK: Final = "20480, hashtext(current_schema())"
+"""The advisory lock under which one process at a time creates or updates the schema. Imports share it."""
+WRITER_LOCK: Final = "20481, hashtext(current_schema())"
+"""The advisory lock of writing transactions. One writer at a time: no deadlock, and events in order. The lock is of the
+whole database, so the schema is a part of it: fleets in other schemas do not wait for each other."""
+MIGRATION_SECONDS: Final = 60.0
+"""How long a migration waits for transactions of other processes: longer than the last step of an import takes."""
+LOCK_RETRY_SECONDS: Final = 0.02
+"""How long a migration sleeps before it tries to lock all tables again: about as long as a pass of an engine reads."""
+
+_HAVE_OLDEST: Final = """SELECT c.relname::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    WHERE c.relnamespace = current_schema()::regnamespace AND a.attname = 'oldest'"""
+_LEADER: Final = "SELECT owner FROM leader WHERE owner IS NOT NULL AND until > extract(epoch FROM clock_timestamp())"
 
 POOL_WAIT_SECONDS: Final = 0.25
 """How long a verb waits for a connection: long enough to open one on a network, too short to freeze an engine."""
@@ -73,9 +93,94 @@ _NOT_WRITABLE: Final = f"""SELECT tablename, current_user FROM ({_TABLES}) AS t 
     FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed)"""
 _BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-
 Check = Callable[[psycopg.Cursor[Row]], object]
 Values = Sequence[object] | Mapping[str, object]
+
+
+def migrate(connection: Connection, place: str, migrations: Sequence[Migration]) -> None:
+    """Create or update the schema, in one transaction. Other processes wait for it. Raise if it must not be touched."""
+    if connection.info.server_version < OLDEST_SERVER:
+        raise InvalidSettings(
+            f"{place} is PostgreSQL {connection.info.server_version // 10000}; Paceline needs "
+            f"{OLDEST_SERVER // 10000} or newer: name another server in store.url"
+        )
+    version, oldest = _applied(connection, place)
+    check_known(place, oldest, migrations, version)
+    if version >= len(migrations):
+        return
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {round(MIGRATION_SECONDS * 1000)}")
+        connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        version, oldest = _applied(connection, place)  # another process may have been first
+        check_known(place, oldest, migrations, version)
+        missing = migrations[version:]
+        if version == 0:
+            connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL, oldest INTEGER NOT NULL)")
+            connection.execute("INSERT INTO schema_version (version, oldest) VALUES (0, 0)")
+        elif missing:
+            _keep_others_out(connection, place, is_additive=all(each.is_additive for each in missing))
+        for each in missing:
+            for statement in each.spelled(POSTGRES):
+                connection.execute(statement)
+        if missing:
+            known = len(migrations), _oldest(migrations)
+            connection.execute("UPDATE schema_version SET version = %s, oldest = %s", known)
+
+
+def _oldest(migrations: Sequence[Migration]) -> int:
+    """Return the version that code must know after these migrations: the last that is not additive."""
+    return max(number for number, each in enumerate(migrations, 1) if not each.is_additive)
+
+
+def _keep_others_out(connection: Connection, place: str, *, is_additive: bool) -> None:
+    """Let nobody read or write before the end of the transaction. Raise `EngineBusy` if that would break an engine.
+
+    The engine that leads is of an older version: a newer one would have updated the schema itself.
+    """
+    connection.execute(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
+    row = None if is_additive else connection.execute(_LEADER).fetchone()
+    if row is not None:
+        raise EngineBusy(
+            f"the engine {row[0]} of an older Paceline leads {place}, and could not use it once this one has updated "
+            "it: stop that engine first, and all others of its version"
+        )
+    _lock_tables(connection)
+
+
+def _lock_tables(connection: Connection) -> None:
+    """Lock all tables at once, between the transactions that read them: to wait for one of them could be a deadlock."""
+    names = ", ".join(sorted(_tables(connection)))
+    give_up_at = time.monotonic() + MIGRATION_SECONDS
+    while True:
+        try:
+            with connection.transaction():
+                connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE NOWAIT")
+            return
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(LOCK_RETRY_SECONDS)
+
+
+def _applied(connection: Connection, place: str) -> tuple[int, int]:
+    """Return the version of the schema and the oldest of code. A schema with tables of another program is refused."""
+    tables = _tables(connection)
+    if not tables:
+        return 0, 0
+    with_versions = {name for (name,) in connection.execute(_HAVE_OLDEST).fetchall()}
+    if "paceline" in with_versions:  # as the table of versions was called
+        raise unreleased(place)
+    if "schema_version" not in with_versions:
+        raise InvalidSettings(
+            f"{place} has tables of another program ({', '.join(sorted(tables)[:3])}); "
+            "choose another database or schema in store.url"
+        )
+    row = connection.execute("SELECT version, oldest FROM schema_version").fetchone()
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+def _tables(connection: Connection) -> set[str]:
+    return {str(name) for (name,) in connection.execute(_TABLES).fetchall()}
 
 
 class Fence(NamedTuple):

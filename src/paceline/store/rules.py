@@ -1,21 +1,22 @@
-"""Rules that every implementation shares: ids, keys, order, and which values are refused.
+"""What both databases share: ids, keys, order, which values are refused, and the conversion between rows and values.
 
-Never here: anything about storage.
+Never here: a statement.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal, get_args
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from paceline.core.unit_lifecycle import next_state
-from paceline.errors import InvalidInput
+from paceline.core.unit_lifecycle import Counters, next_state
+from paceline.errors import InvalidInput, StoreDamaged
 from paceline.events import Event, is_campaign_wait
 from paceline.redaction.stored_text import without_secrets
-from paceline.store.interface import Campaign, OutcomeRecord, Unit, UnitCounts, UnitSpec
-from paceline.store.spend import SpendRow
-from paceline.store.unit_result import UnitResult
+from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
+from paceline.store.spend import ClientKey, SpendRow
+from paceline.store.unit_result import CheckRound, UnitResult
 
 ACCEPTED: Final = "accepted by a person; its check did not pass"
 """The reason of a unit that was unverified and was taken as done."""
@@ -154,8 +155,6 @@ def check_outcomes(records: Iterable[OutcomeRecord]) -> None:
 
 def is_unicode(text: str) -> bool:
     """Return whether the text can be encoded as UTF-8. Lone surrogates cannot."""
-    if text.isascii():
-        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -165,9 +164,7 @@ def is_unicode(text: str) -> bool:
 
 def storable_text(text: str | None) -> str | None:
     """Replace what UTF-8 cannot encode: an agent may print half a character, and its outcome must be stored."""
-    if text is None or text.isascii() or is_unicode(text):
-        return text
-    return text.encode(errors="replace").decode()
+    return text if text is None or text.isascii() else text.encode(errors="replace").decode()
 
 
 def storable_spend(row: SpendRow) -> SpendRow:
@@ -216,12 +213,175 @@ def is_slot_event(event: Event) -> bool:
 
 def storable_value(value: object) -> object:
     """Return plain values with what UTF-8 cannot encode replaced in all their texts."""
+    return _with_texts(value, storable_text)
+
+
+def _with_texts(value: object, change: Callable[[str], object]) -> object:
+    """Return plain values with all their texts changed, and with what UTF-8 cannot encode replaced in their names."""
     match value:
         case str():
-            return storable_text(value)
+            return change(value)
         case dict():
-            return {storable_text(name): storable_value(inner) for name, inner in value.items()}
+            return {storable_text(name): _with_texts(inner, change) for name, inner in value.items()}
         case list() | tuple():
-            return [storable_value(inner) for inner in value]
+            return [_with_texts(inner, change) for inner in value]
         case _:
             return value
+
+
+Row = tuple[Any, ...]
+Decoded = TypeVar("Decoded")
+
+UNIT_FIELDS: Final = (
+    *("key", "name", "cwd", "output", "state"),
+    *("failures", "attempts", "parks", "windows_spent", "refusals", "losses"),
+    *("resume_at", "reason", "account", "conversation_id", "attempt_id", "fence"),
+    *("lease_until", "started_at", "ended_at", "exit_code"),
+    *("begun_at", "is_parked", "denials", "warnings", "phase", "resume_cost"),
+)
+"""The columns of a unit, as they are read."""
+_FIRST_OTHER: Final = UNIT_FIELDS.index("resume_at")
+_OTHER_FIELDS: Final = UNIT_FIELDS[_FIRST_OTHER:]
+"""Those that a `Unit` has under the same names."""
+
+
+class _Texts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The long texts of a result. `tails` are those of its checks."""
+
+    answer: str | None = None
+    feedback: str | None = None
+    tails: tuple[str, ...] = ()
+
+
+def unit_from(row: Row, campaign: str, prompt: str, result: UnitResult) -> Unit:
+    """Return the unit of a row of `UNIT_FIELDS`."""
+    key, name, cwd, output, state = row[:5]
+    others = dict(zip(_OTHER_FIELDS, row[_FIRST_OTHER:], strict=True))
+    warnings = others["warnings"]
+    others["warnings"] = () if warnings is None else _WARNINGS.decode(warnings)
+    others["is_parked"] = bool(others["is_parked"])
+    return Unit(
+        id=unit_id(campaign, name),
+        campaign=campaign,
+        spec=UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output),
+        position=position_of(key),
+        state=state,
+        counters=Counters(*row[5:_FIRST_OTHER]),
+        result=result,
+        **others,
+    )
+
+
+def outcome_row(record: OutcomeRecord, address: tuple[int | str | None, str], now: float) -> Row:
+    """Return the parameters of the statement that records an outcome."""
+    transition = record.transition
+    return (
+        transition.state,
+        *msgspec.structs.astuple(transition.counters),
+        transition.resume_at if transition.state == "todo" else None,
+        told_text(transition.reason),
+        record.account,
+        record.account,
+        storable_text(record.conversation_id),
+        now,
+        transition.exit_code,
+        record.is_parked,
+        record.denials,
+        encode(told_texts(record.warnings)) if record.warnings else None,
+        record.resume_cost,
+        *address,
+        record.fence,
+    )
+
+
+def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
+    """Return whether the row of fence, state and counters is what this record left: then it is a repetition."""
+    transition = record.transition
+    return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
+
+
+def result_row(result: UnitResult) -> tuple[str, str | None, str | None]:
+    """Return the columns of a result: its short values, its checks, and its long texts."""
+    try:
+        return _result_columns(told_result(result))
+    except UnicodeEncodeError:
+        return _result_columns(storable_result(result))
+
+
+def _result_columns(result: UnitResult) -> tuple[str, str | None, str | None]:
+    if result.answer is None and result.feedback is None and not result.checks:
+        return encode(result), None, None
+    brief = result.without_texts()
+    texts = _Texts(result.answer, result.feedback, tuple(check.tail or "" for check in result.checks))
+    body = encode(msgspec.structs.replace(brief, checks=()))
+    return body, encode(brief.checks) if brief.checks else None, encode(texts)
+
+
+def result_from(body: bytes | str, checks: bytes | str | None, texts: bytes | str | None) -> UnitResult | None:
+    """Return the result of its columns, which may be without its texts; None if it is damaged."""
+    try:
+        brief = _RESULTS.decode(body)
+        rounds = () if checks is None else _CHECKS.decode(checks)
+        long = _Texts() if texts is None else _TEXTS.decode(texts)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    tails = itertools.chain(long.tails, itertools.repeat(None))
+    told = tuple(msgspec.structs.replace(each, tail=tail) for each, tail in zip(rounds, tails, strict=False))
+    return msgspec.structs.replace(brief, checks=told, answer=long.answer, feedback=long.feedback)
+
+
+def encode(value: object) -> str:
+    """Encode as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def campaign_from(name: str, body: bytes | str) -> Campaign:
+    """Decode a stored campaign. Raise `StoreDamaged` if it cannot be read: its units would run in a wrong way."""
+    try:
+        return _CAMPAIGNS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreDamaged(
+            f"the settings of the campaign {name!r} in the store cannot be read ({error}): update Paceline if a newer "
+            "one stored them, else restore a copy of the database"
+        ) from error
+
+
+def encode_event(event: Event) -> str:
+    """Encode as JSON, without the secrets that agents have printed. Decoding returns lists in place of tuples.
+
+    Commands and slots have no words of an agent: a person or a program named what is in them.
+    """
+    if event.fields and not (event.name.startswith(COMMAND_EVENTS) or is_slot_event(event)):
+        event = replace(
+            event, fields={name: _with_texts(value, without_secrets) for name, value in event.fields.items()}
+        )
+    try:
+        return encode(event)
+    except UnicodeEncodeError:
+        return encode(storable_value(msgspec.to_builtins(event)))
+
+
+def encode_slot(slot: StoredSlot) -> str:
+    """Encode as JSON. Raise `InvalidInput` for text that is not Unicode: a slot is found by its text."""
+    try:
+        return encode(slot)
+    except UnicodeEncodeError:
+        raise InvalidInput(f"the slot {slot.id!r} has text that is not Unicode") from None
+
+
+def decoded(decoder: msgspec.json.Decoder[Decoded], encoded: bytes | str) -> Decoded | None:
+    """Decode what was stored as JSON; None if it is damaged."""
+    try:
+        return decoder.decode(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+_WARNINGS = msgspec.json.Decoder(tuple[str, ...])
+_CAMPAIGNS = msgspec.json.Decoder(Campaign)
+_RESULTS = msgspec.json.Decoder(UnitResult)
+_CHECKS = msgspec.json.Decoder(tuple[CheckRound, ...])
+_TEXTS = msgspec.json.Decoder(_Texts)
+EVENTS = msgspec.json.Decoder(Event)
+SLOTS = msgspec.json.Decoder(StoredSlot)
+CLIENT_KEYS = msgspec.json.Decoder(ClientKey)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from paceline.core.unit_lifecycle import UnitState
 from paceline.errors import IllegalStep, UnknownName
 from paceline.events import Event
 from paceline.store import rules
-from paceline.store.client_keys import ClientKey, HashedKey, decode_key, encode_key, name_taken, unknown_key
 from paceline.store.interface import (
     Added,
     Campaign,
@@ -32,26 +33,13 @@ from paceline.store.interface import (
     UnitCounts,
     UnitSpec,
 )
-from paceline.store.rows import (
-    UNIT_FIELDS,
-    Row,
-    campaign_from,
-    decode_event,
-    decode_slot,
-    encode,
-    encode_event,
-    encode_slot,
-    is_stored_already,
-    outcome_row,
-    result_from,
-    result_row,
-    unit_from,
-)
-from paceline.store.rules import ALL_KEYS, Span, campaign_span
+from paceline.store.rules import Row, Span
 from paceline.store.spend import (
     SPEND_COLUMNS,
     SUMS_BY_KEY,
     BatchId,
+    ClientKey,
+    HashedKey,
     SpendRow,
     spend_row,
     spend_values,
@@ -66,7 +54,7 @@ BUSY_SECONDS: Final = 2.0
 MOST_REPORTED: Final = 1000
 """Damaged rows that are logged one by one: more would bury everything else in the log."""
 
-UNIT_COLUMNS: Final = ", ".join(f"u.{each}" for each in UNIT_FIELDS)
+UNIT_COLUMNS: Final = ", ".join(f"u.{each}" for each in rules.UNIT_FIELDS)
 # As blobs: text that is not Unicode would raise in SQLite, and hide the rows around it.
 WHOLE_RESULT: Final = "CAST(r.body AS BLOB), CAST(r.checks AS BLOB), CAST(r.texts AS BLOB)"
 BRIEF_RESULT: Final = "CAST(r.body AS BLOB), CAST(r.checks AS BLOB), NULL"
@@ -274,12 +262,12 @@ class SqlStore(ABC):
     def campaigns(self) -> list[Campaign]:
         with self.database.query() as connection:
             rows = connection.execute(f"SELECT name, {BODY} FROM campaigns ORDER BY number").fetchall()
-        return [campaign_from(name, body) for name, body in rows]
+        return [rules.campaign_from(name, body) for name, body in rows]
 
     def set_campaign(self, campaign: Campaign) -> None:
         rules.check_campaign(campaign)
         statement = "UPDATE campaigns SET body = ? WHERE name = ?"
-        if not self.database.write(statement, (encode(campaign), campaign.name)).changed:
+        if not self.database.write(statement, (rules.encode(campaign), campaign.name)).changed:
             with self.database.query() as connection:
                 raise _unknown(connection, campaign.name)
 
@@ -289,7 +277,7 @@ class SqlStore(ABC):
             if connection.execute(_HAS_RUNNING, (number,)).fetchone():
                 raise IllegalStep(f"units of {name!r} are running: cancel it first")
             for table in ("prompts", "results", "units"):
-                connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", campaign_span(number))
+                connection.execute(f"DELETE FROM {table} WHERE key BETWEEN ? AND ?", rules.campaign_span(number))
             connection.execute("DELETE FROM tallies WHERE campaign = ?", (number,))
             connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
 
@@ -341,9 +329,9 @@ class SqlStore(ABC):
             results: list[Row] = []
             are_stored: list[bool] = []
             for record, address in zip(records, addresses, strict=True):
-                is_new = connection.execute(_RECORD_OUTCOME, outcome_row(record, address, now)).rowcount > 0
+                is_new = connection.execute(_RECORD_OUTCOME, rules.outcome_row(record, address, now)).rowcount > 0
                 if is_new and record.result is not None:
-                    results.append((*result_row(record.result), *address))
+                    results.append((*rules.result_row(record.result), *address))
                 are_stored.append(is_new or self._end_late(connection, record))
             connection.executemany(_SAVE_RESULT, results)
         return are_stored
@@ -353,17 +341,17 @@ class SqlStore(ABC):
         address = _addresses(connection, [record.unit_id])[0]
         if connection.execute(_END_LEASE, (*address, record.fence)).rowcount and record.result is not None:
             found = connection.execute(_RESULT_OF, address).fetchone()
-            work = UnitResult() if found is None else result_from(*found) or UnitResult()
-            connection.execute(_SAVE_RESULT, (*result_row(record.result.with_work_of(work)), *address))
+            work = UnitResult() if found is None else rules.result_from(*found) or UnitResult()
+            connection.execute(_SAVE_RESULT, (*rules.result_row(record.result.with_work_of(work)), *address))
         stored = connection.execute(_RECORDED_OUTCOME, address).fetchone()
-        return stored is not None and is_stored_already(stored, record)
+        return stored is not None and rules.is_stored_already(stored, record)
 
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
         with self.database.writing() as connection:
             address = _addresses(connection, [unit_id])[0]
             is_current = bool(connection.execute(_SAVE_PHASE, (phase, *address, fence)).rowcount)
             if is_current and result is not None:
-                connection.execute(_SAVE_RESULT, (*result_row(result), *address))
+                connection.execute(_SAVE_RESULT, (*rules.result_row(result), *address))
         return is_current
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
@@ -382,17 +370,17 @@ class SqlStore(ABC):
     ) -> int:
         rules.check_page_size(limit)
         if account is None:
-            first = self._first_resume_at()
+            first = self.next_resume_at()
             if first is None or first > now:  # the usual case at every pass: it needs no lock for writing
                 return 0
             return self.database.write(_WAKE_DUE, (now, limit)).changed
         with self.database.writing() as connection:
-            span = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))
+            span = rules.ALL_KEYS if campaign is None else rules.campaign_span(known_number(connection, campaign))
             return int(connection.execute(_WAKE_ACCOUNT, (account, *span, limit)).rowcount)
 
     def rename_account(self, campaign: str, before: str, after: str) -> int:
         with self.database.query() as connection:
-            span = campaign_span(known_number(connection, campaign))
+            span = rules.campaign_span(known_number(connection, campaign))
             is_known = connection.execute(_ON_ACCOUNT, (*span, before)).fetchone() is not None
         if not is_known:  # the usual case at every start: it needs no lock for writing
             return 0
@@ -440,8 +428,8 @@ class SqlStore(ABC):
                 raise UnknownName(f"there is no unit {unit_id!r}")
             found = connection.execute(_RESULT_OF, address).fetchone()
             if found is not None:
-                result = result_from(*found) or UnitResult()
-                connection.execute(_SAVE_RESULT, (*result_row(result.without_work()), *address))
+                result = rules.result_from(*found) or UnitResult()
+                connection.execute(_SAVE_RESULT, (*rules.result_row(result.without_work()), *address))
 
     # -- reading units ------------------------------------------------------------------------------
 
@@ -463,7 +451,7 @@ class SqlStore(ABC):
         rules.check_page_size(limit)
         after = rules.key_after(cursor)
         with self.database.reading() as connection:
-            low, high = ALL_KEYS if campaign is None else campaign_span(known_number(connection, campaign))
+            low, high = rules.ALL_KEYS if campaign is None else rules.campaign_span(known_number(connection, campaign))
             rows: list[Row] = []
             for span in self.visible_spans(connection, max(low, after + 1), high):
                 rows += self._brief_rows(connection, state, bound_to, span, limit + 1 - len(rows))
@@ -493,9 +481,6 @@ class SqlStore(ABC):
         return [self._unit(row[:-1], row[-1]) for row in rows]
 
     def next_resume_at(self) -> float | None:
-        return self._first_resume_at()
-
-    def _first_resume_at(self) -> float | None:
         with self.database.query() as connection:
             row = connection.execute(_NEXT_RESUME).fetchone()
         return None if row is None else float(row[0])
@@ -529,7 +514,7 @@ class SqlStore(ABC):
         """Append events inside a transaction. Return the id of the last one."""
         last = int(connection.execute(COUNT_ON, (len(events), "events")).fetchall()[0][0])
         rows = [
-            (number, rules.storable_text(event.unit), rules.is_slot_event(event), encode_event(event))
+            (number, rules.storable_text(event.unit), rules.is_slot_event(event), rules.encode_event(event))
             for number, event in enumerate(events, last - len(events) + 1)
         ]
         connection.executemany(_INSERT_EVENT, rows)
@@ -545,7 +530,7 @@ class SqlStore(ABC):
                 rows = connection.execute(select, (after, *values, limit - len(found))).fetchall()
                 missing = limit - len(found) - len(rows)
                 for number, body in rows:
-                    if (event := decode_event(body)) is None:
+                    if (event := rules.decoded(rules.EVENTS, body)) is None:
                         self._report_damage("event", number)
                     else:
                         found.append(StoredEvent(number, event))
@@ -575,7 +560,7 @@ class SqlStore(ABC):
             ).fetchall()
             old = 0
             for _, body in rows:  # a damaged one goes with those around it
-                event = decode_event(body)
+                event = rules.decoded(rules.EVENTS, body)
                 if event is not None and event.at >= before:
                     break
                 old += 1
@@ -586,7 +571,7 @@ class SqlStore(ABC):
     # -- slots, keys and states ---------------------------------------------------------------------
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
-        encoded = [(slot.id, encode_slot(slot)) for slot in kept]
+        encoded = [(slot.id, rules.encode_slot(slot)) for slot in kept]
         with self.database.writing(is_durable=bool(kept)) as connection:
             if encoded:
                 connection.executemany(_SAVE_SLOT, encoded)
@@ -599,7 +584,7 @@ class SqlStore(ABC):
             rows = connection.execute(f"SELECT id, {BODY} FROM slots {which} ORDER BY number", values).fetchall()
         found: list[StoredSlot] = []
         for name, body in rows:
-            if (slot := decode_slot(body)) is None:
+            if (slot := rules.decoded(rules.SLOTS, body)) is None:
                 self._report_damage("slot", name)
             else:
                 found.append(slot)
@@ -612,27 +597,29 @@ class SqlStore(ABC):
             ).fetchall()
         found: list[HashedKey] = []
         for name, digest, revoked_at, body in rows:
-            key = decode_key(body, revoked_at)
-            if key is None:
+            if (key := rules.decoded(rules.CLIENT_KEYS, body)) is None:
                 self._report_damage("key", name)
             else:
-                found.append(HashedKey(key, digest))
+                found.append(HashedKey(replace(key, revoked_at=revoked_at), digest))
         return found
 
     def create_client_key(self, key: ClientKey, digest: str) -> None:
         with self.database.writing() as connection:
             present = "SELECT 1 FROM client_keys WHERE name = ? AND revoked_at IS NULL"
             if connection.execute(present, (key.name,)).fetchone() is not None:
-                raise name_taken(key.name)
+                raise IllegalStep(
+                    f"there is a key {key.name!r:.80} already; choose another name, or revoke it first: "
+                    f"paceline keys revoke {key.name}"
+                )
             insert = "INSERT INTO client_keys (name, digest, body) VALUES (?, ?, ?)"
-            connection.execute(insert, (key.name, digest, encode_key(key)))
+            connection.execute(insert, (key.name, digest, rules.encode(key)))
 
     def revoke_client_key(self, name: str, *, now: float) -> ClientKey:
         revoke = f"UPDATE client_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL RETURNING {BODY}"
         rows = self.database.write(revoke, (now, name)).rows
         if not rows:
-            raise unknown_key(name)
-        return decode_key(rows[0][0], now) or ClientKey(name=name, revoked_at=now)
+            raise UnknownName(f"there is no key {name!r:.80}; `paceline keys list` lists them")
+        return replace(rules.decoded(rules.CLIENT_KEYS, rows[0][0]) or ClientKey(name=name), revoked_at=now)
 
     def save_state(self, key: str, value: bytes) -> None:
         self.database.write(_SAVE_STATE, (key, value))
@@ -692,7 +679,7 @@ class SqlStore(ABC):
 
     def _visible_span(self, connection: Connection, number: int) -> Span:
         """Return the keys of the campaign's units that no import hides."""
-        low, high = campaign_span(number)
+        low, high = rules.campaign_span(number)
         return next(iter(self.visible_spans(connection, low, high)), (low, low - 1))
 
     def visible_spans(self, connection: Connection, low: int, high: int) -> Iterable[Span]:
@@ -702,10 +689,10 @@ class SqlStore(ABC):
     def _unit(self, row: Row, campaign: str, prompt: str = "") -> Unit:
         """Return the unit of a row that ends with its result. A damaged result is logged once and left out."""
         columns, stored = row[:-RESULT_COLUMNS], row[-RESULT_COLUMNS:]
-        result = UnitResult() if stored[0] is None else result_from(*stored)
+        result = UnitResult() if stored[0] is None else rules.result_from(*stored)
         if result is None:
             self._report_damage("result", row[0])
-        return unit_from(columns, campaign, prompt, result or UnitResult())
+        return rules.unit_from(columns, campaign, prompt, result or UnitResult())
 
     def _report_damage(self, kind: str, name: object) -> None:
         """Log once that the row is left out. It stays in the database: perhaps a person can read it."""

@@ -12,7 +12,7 @@ from paceline.core.values.fields import fields_of
 from paceline.engine.key_commands import present_keys
 from paceline.settings import Settings
 from paceline.store import Balances, Campaign, ClientKey, HashedKey, KeyBudget
-from paceline.store.client_keys import WARNING_SHARE, KeyRules
+from paceline.store.spend import WARNING_SHARE, KeyRules
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.metrics import MetricsRegistry
 from paceline.settings.prices import Price, price_list
 from paceline.store import ClientKey
-from paceline.store.client_keys import day_of
+from paceline.store.spend import day_of
 
 PRICES = price_list({"m": Price(input=1.0, output=10.0)})
 MILLION = 1_000_000

@@ -61,7 +61,7 @@ from paceline.settings import Settings, load_settings
 from paceline.settings.preflight import account_troubles, check_payers, login_troubles
 from paceline.settings.readiness import Advice, campaign_advice, hold_advice
 from paceline.store import Campaign
-from paceline.store.sqlite_file import recovery_advice
+from paceline.store.sqlite import recovery_advice
 from paceline.views.hosts import HostView
 from paceline.views.units import iter_units
 
