@@ -9,7 +9,6 @@ from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
 from paceline.engine.session.window_landing import (
     LANDING,
-    Amount,
     LandingPlan,
     Outlook,
     WindowMeter,
@@ -73,20 +72,20 @@ def test_a_window_that_resets_before_it_is_used_up_lands_nobody() -> None:
 
 def test_what_is_left_follows_the_readings_and_what_was_used_since() -> None:
     meter = WindowMeter()
-    meter.read(0.5, Amount(0.0, 1_000.0))
-    assert meter.left(Amount(0.0, 1_000.0), "tokens", 0.0) is None
-    meter.read(0.6, Amount(60.0, 2_000.0))
-    assert meter.left(Amount(60.0, 2_000.0), "tokens", 0.0) == pytest.approx(4_000.0)
-    assert meter.left(Amount(60.0, 2_500.0), "tokens", 0.0) == pytest.approx(3_500.0)
-    assert meter.left(Amount(60.0, 2_500.0), "tokens", 0.2) == pytest.approx(1_500.0)
+    meter.read(0.5, 1_000.0)
+    assert meter.left(1_000.0, 0.0) is None
+    meter.read(0.6, 2_000.0)
+    assert meter.left(2_000.0, 0.0) == pytest.approx(4_000.0)
+    assert meter.left(2_500.0, 0.0) == pytest.approx(3_500.0)
+    assert meter.left(2_500.0, 0.2) == pytest.approx(1_500.0)
 
 
 def test_a_new_period_begins_with_what_the_last_one_has_taught() -> None:
     meter = WindowMeter()
-    meter.read(0.5, Amount(0.0, 1_000.0))
-    meter.read(0.6, Amount(60.0, 2_000.0))
-    meter.read(0.01, Amount(90.0, 2_100.0))
-    assert meter.left(Amount(90.0, 2_100.0), "tokens", 0.0) == pytest.approx(9_900.0)
+    meter.read(0.5, 1_000.0)
+    meter.read(0.6, 2_000.0)
+    meter.read(0.01, 2_100.0)
+    assert meter.left(2_100.0, 0.0) == pytest.approx(9_900.0)
 
 
 # -- the engine --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -41,35 +41,18 @@ LONGER_STILL = 0.25
 """A unit that is larger than all before is expected to use this share of what it has used once more."""
 
 
-class Amount(msgspec.Struct, frozen=True):
-    """An amount of work: seconds of sessions, and tokens as a window counts them."""
+class Turn(NamedTuple):
+    """What a turn uses."""
 
-    seconds: float = 0.0
-    tokens: float = 0.0
-
-    def plus(self, other: "Amount") -> "Amount":
-        return Amount(self.seconds + other.seconds, self.tokens + other.tokens)
-
-    def since(self, before: "Amount") -> "Amount":
-        return Amount(self.seconds - before.seconds, self.tokens - before.tokens)
-
-    def by(self, measure: str) -> float:
-        """Return the amount in one measure: `tokens` or `seconds`."""
-        return self.tokens if measure == "tokens" else self.seconds
+    tokens: float
+    seconds: float
 
 
-NOTHING: Final = Amount()
-ONE_SECOND: Final = Amount(seconds=1.0)
-
-
-def mean_of(amounts: Sequence[Amount]) -> Amount:
-    """Return the mean of some amounts."""
-    count = len(amounts)
-    return Amount(sum(each.seconds for each in amounts) / count, sum(each.tokens for each in amounts) / count)
+NO_TURN: Final = Turn(0.0, 1.0)
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session will use, in one measure: until its turn ends, until its unit is done, and per second."""
+    """The tokens that one session will use: until its turn ends, until its unit is done, and per second."""
 
     turn: float
     finish: float
@@ -82,51 +65,50 @@ class SessionMeter:
 
     def __init__(self, session: LiveSession) -> None:
         self._counted: object = None
-        self._tokens = 0.0
-        self._last_end: tuple[int, float, Amount] | None = None
-        self.turn: Amount | None = None
-        self.used = NOTHING
-        self.before = amount_of(session.unit.result)
+        self._last_end: tuple[int, float, float] | None = None
+        self.turn: Turn | None = None
+        self.used = 0.0
+        self.before = tokens_of(session.unit.result)
 
-    def read(self, session: LiveSession, now: float) -> Amount:
-        """Take what the session has used up to now. Returns what is new."""
+    def read(self, session: LiveSession, now: float) -> float:
+        """Take the tokens that the session has used up to now. Returns how many are new."""
         facts, before = session.output.facts, self.used
         if facts.requests is not None and facts.requests is not self._counted:
             self._counted = facts.requests
             spent = facts.usage.by_model.values() if facts.usage is not None and not facts.usage.is_conversation else ()
-            self._tokens = max(self._tokens, sum(window_tokens(each) for each in spent))
-        self.used = Amount(max(0.0, now - (session.unit.started_at or now)), self._tokens)
+            self.used = max(self.used, sum(window_tokens(each) for each in spent))
         self._read_turn(facts.turn_ends, now)
-        return self.used.since(before)
+        return self.used - before
 
     def _read_turn(self, ends: int, now: float) -> None:
         """Measure the turns since the last end. The first one is left out: it pays for a context without a cache."""
         if self._last_end is None or ends <= self._last_end[0]:
             self._last_end = self._last_end or ((ends, now, self.used) if ends else None)
             return
-        count, used = ends - self._last_end[0], self.used.since(self._last_end[2])
-        mean = Amount(used.seconds / count, used.tokens / count)
+        count_before, ended_at, used = self._last_end
+        count = ends - count_before
+        turn = Turn((self.used - used) / count, (now - ended_at) / count)
         if self.turn is not None:
             old, new = 1 - WEIGHT_OF_NEWS, WEIGHT_OF_NEWS
-            mean = Amount(old * self.turn.seconds + new * mean.seconds, old * self.turn.tokens + new * mean.tokens)
-        self.turn, self._last_end = mean, (ends, now, self.used)
+            turn = Turn(old * self.turn.tokens + new * turn.tokens, old * self.turn.seconds + new * turn.seconds)
+        self.turn, self._last_end = turn, (ends, now, self.used)
 
     @property
     def has_turns(self) -> bool:
         return self._last_end is not None
 
-    def turn_left(self, turn: float, measure: str) -> float:
+    def turn_left(self, turn: float) -> float:
         """Return what is left of the present turn, if turns use so much."""
-        begun = 0.0 if self._last_end is None else self.used.since(self._last_end[2]).by(measure)
+        begun = 0.0 if self._last_end is None else self.used - self._last_end[2]
         return max(SHORTEST_TURN * turn, LONG_TURN * turn - begun)
 
 
 class UnitSizes:
-    """The sizes of the units that were done, by campaign."""
+    """The tokens of the units that were done, by campaign."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._sizes: dict[str, dict[str, deque[float]]] = {}
+        self._sizes: dict[str, deque[float]] = {}
 
     def learn(self, record: OutcomeRecord) -> None:
         """Add the unit if it is done."""
@@ -134,44 +116,39 @@ class UnitSizes:
         if record.transition.step == "succeed" and record.result is not None and campaign in self._sizes:
             _add(self._sizes[campaign], record.result)
 
-    def remaining(self, campaign: Campaign, used: float, measure: str) -> float:
+    def remaining(self, campaign: Campaign, used: float) -> float:
         """Return what a unit that has used so much will still use. With nothing known it is expected to double."""
-        sizes = self._known(campaign)[measure]
+        sizes = self._known(campaign)
         if not sizes:
             return used
         longer = [size for size in sizes if size > used]
         return sum(longer) / len(longer) - used if longer else LONGER_STILL * used
 
-    def mean(self, campaign: Campaign, measure: str) -> float | None:
+    def mean(self, campaign: Campaign) -> float | None:
         """Return what a unit uses; None where none is done."""
-        sizes = self._known(campaign)[measure]
+        sizes = self._known(campaign)
         return sum(sizes) / len(sizes) if sizes else None
 
     def resume_cost(self, campaign: Campaign, result: UnitResult) -> int:
         """Return the tokens that a parked unit will use until it is done: its context once more, and what is left."""
-        left = self.remaining(campaign, amount_of(result).tokens, "tokens")
-        return int((result.context_tokens or 0) + left)
+        return int((result.context_tokens or 0) + self.remaining(campaign, tokens_of(result)))
 
-    def _known(self, campaign: Campaign) -> dict[str, deque[float]]:
+    def _known(self, campaign: Campaign) -> deque[float]:
         if campaign.name not in self._sizes:
-            found = {measure: deque[float](maxlen=MOST_REMEMBERED) for measure in ("seconds", "tokens")}
-            self._sizes[campaign.name] = found
+            found = self._sizes[campaign.name] = deque[float](maxlen=MOST_REMEMBERED)
             for unit in self._store.units(campaign=campaign.name, state="done", limit=MOST_REMEMBERED).units:
                 _add(found, unit.result)
         return self._sizes[campaign.name]
 
 
-def _add(sizes: dict[str, deque[float]], result: UnitResult) -> None:
-    size = amount_of(result)
-    for measure, known in sizes.items():
-        if size.by(measure) > 0:
-            known.append(size.by(measure))
+def _add(sizes: deque[float], result: UnitResult) -> None:
+    if (size := tokens_of(result)) > 0:
+        sizes.append(size)
 
 
-def amount_of(result: UnitResult) -> Amount:
+def tokens_of(result: UnitResult) -> float:
     """Return what the attempts of a unit have used, without context that was paid again."""
-    tokens = 0.0 if result.tokens is None else max(0.0, window_tokens(result.tokens) - result.lost_tokens)
-    return Amount(result.ran_seconds, tokens)
+    return 0.0 if result.tokens is None else max(0.0, window_tokens(result.tokens) - result.lost_tokens)
 
 
 def window_tokens(tokens: Tokens) -> float:
@@ -209,9 +186,7 @@ class EndRequests:
 
     def carry_out(self, command: Event, now: float) -> None:
         """Take the request of a command, `commands.end_at_turn`."""
-        self._take(msgspec.convert(command.fields, EndOrder), now)
-
-    def _take(self, order: EndOrder, now: float) -> None:
+        order = msgspec.convert(command.fields, EndOrder)
         holder = self._live.get(order.unit) or self._prepared.get(order.unit)
         if holder is None or holder.unit.attempt_id != order.attempt:
             self._take_late(order, now)
@@ -223,28 +198,24 @@ class EndRequests:
 
     def request(self, holder: LiveSession | Preparation, request: EndRequest, now: float) -> None:
         """Store the request with its event, then let the session end at its next turn."""
-        unit = with_result(holder.unit, end_request=request)
-        fields: dict[str, object] = {"reason": request.reason, "resume_at": request.resume_at}
-        with self._journal.together():
-            is_current = self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
-            if is_current:
-                self._journal.append(Event("unit.ending", now, None, unit.id, fields))
-        if not is_current:
-            return  # it was cancelled
-        if isinstance(holder, LiveSession):
-            holder.ask_end(unit)
-        else:
-            holder.unit = unit
+        self._give(holder, request, {"reason": request.reason, "resume_at": request.resume_at}, now)
 
     def withdraw(self, session: LiveSession, now: float) -> None:
         """Let a session continue that was to end at its next turn."""
-        unit = with_result(session.unit, end_request=None)
-        fields: dict[str, object] = {"reason": "it continues: its window holds more", "resume_at": None}
+        self._give(session, None, {"reason": "it continues: its window holds more", "resume_at": None}, now)
+
+    def _give(
+        self, holder: LiveSession | Preparation, request: EndRequest | None, fields: dict[str, object], now: float
+    ) -> None:
+        unit = with_result(holder.unit, end_request=request)
         with self._journal.together():
             if not self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result):
                 return  # it was cancelled
             self._journal.append(Event("unit.ending", now, None, unit.id, fields))
-        session.ask_end(unit)
+        if isinstance(holder, LiveSession):
+            holder.ask_end(unit)
+        else:
+            holder.unit = unit
 
     def _take_late(self, order: EndOrder, now: float) -> None:
         """Hold a unit that a person paused just as its attempt ended. Otherwise that end counts as usual."""
@@ -256,7 +227,7 @@ class EndRequests:
 STEP_SECONDS = 1.0
 """Windows are checked as often as this while the same sessions run: passes may be milliseconds apart."""
 MEASURED_RATIO = 0.02
-"""What a unit of work takes of a window is known once this much of it was used: less is rounding."""
+"""What a token takes of a window is known once this much of it was used: less is rounding."""
 RECENT_RATIO = 0.2
 """It is measured over this much of the window: what a session uses changes as its conversation grows."""
 SMALLEST_STEP = 0.002
@@ -325,14 +296,14 @@ def _landing(left: float, sessions: Mapping[str, Outlook], by_reset: Mapping[str
 
 
 class WindowMeter:
-    """The use of one window between its readings, and what it takes of the window."""
+    """The use of one window between its readings, and what a token takes of the window."""
 
     def __init__(self) -> None:
-        self._readings: list[tuple[float, Amount]] = []
-        self._cost = {"tokens": 0.0, "seconds": 0.0}
+        self._readings: list[tuple[float, float]] = []
+        self._cost = 0.0
 
-    def read(self, ratio: float, used: Amount) -> None:
-        """Take the reading of the window, as it is by now. `used` is what sessions have used in all."""
+    def read(self, ratio: float, used: float) -> None:
+        """Take the reading of the window, as it is by now. `used` are the tokens of all sessions until then."""
         if self._readings and ratio < self._readings[-1][0]:
             self._readings.clear()  # a new period
         if self._readings and ratio - self._readings[-1][0] < SMALLEST_STEP:
@@ -341,20 +312,16 @@ class WindowMeter:
         while len(self._readings) > 2 and ratio - self._readings[1][0] >= RECENT_RATIO:
             del self._readings[0]
         first_ratio, first_used = self._readings[0]
-        if ratio - first_ratio >= MEASURED_RATIO:
-            spent = used.since(first_used)
-            for measure in self._cost:
-                if spent.by(measure) > 0:
-                    self._cost[measure] = (ratio - first_ratio) / spent.by(measure)
+        if ratio - first_ratio >= MEASURED_RATIO and used > first_used:
+            self._cost = (ratio - first_ratio) / (used - first_used)
 
-    def left(self, used: Amount, measure: str, reserve: float) -> float | None:
-        """Return how much work the window still carries; None while nobody knows."""
-        cost = self._cost[measure]
-        if not cost or not self._readings:
+    def left(self, used: float, reserve: float) -> float | None:
+        """Return how many tokens the window still carries; None while nobody knows."""
+        if not self._cost or not self._readings:
             return None
         ratio, at_reading = self._readings[-1]
-        ratio += min(MOST_AHEAD, max(0.0, used.since(at_reading).by(measure) * cost))
-        return max(0.0, 1.0 - reserve - ratio) / cost
+        ratio += min(MOST_AHEAD, max(0.0, (used - at_reading) * self._cost))
+        return max(0.0, 1.0 - reserve - ratio) / self._cost
 
 
 class Landings:
@@ -375,13 +342,13 @@ class Landings:
         self._history = history
         self._meters: dict[str, SessionMeter] = {}
         self._windows: dict[tuple[str, str], WindowMeter] = {}
-        self._used: dict[str, Amount] = {}
+        self._used: dict[str, float] = {}
         self._held: dict[str, LandingHold] = {}
         self._landed: set[str] = set()
         self._stepped_at = -math.inf
-        self._measures: dict[str, str] = {}
+        self._counted: dict[str, bool] = {}
         self._campaigns: dict[str, tuple[Campaign, ...]] = {}
-        self._turns: dict[str, Amount] = {}
+        self._turns: dict[str, Turn] = {}
 
     def step(self, now: float) -> None:
         """Check all windows, and act on them."""
@@ -409,7 +376,7 @@ class Landings:
             for scope in session.ticket.scopes:
                 if is_provider_scope(scope):
                     by_scope.setdefault(scope, []).append(session)
-                    self._used[scope] = self._used.get(scope, Amount()).plus(new)
+                    self._used[scope] = self._used.get(scope, 0.0) + new
         for attempt in self._meters.keys() - {session.handle.attempt_id for session in sessions}:
             del self._meters[attempt]
         return by_scope
@@ -448,47 +415,48 @@ class Landings:
         meter = self._windows.setdefault((scope, window.name), WindowMeter())
         if window.state not in ("open", "wave") or window.best_ratio is None:
             return None
-        used = self._used.get(scope, Amount())
+        used = self._used.get(scope, 0.0)
         meter.read(window.best_ratio, used)
-        measure = self._measure(scope, sessions)
-        left = meter.left(used, measure, reserve) if measure == "tokens" else None
+        left = meter.left(used, reserve) if self._counts_tokens(scope, sessions) else None
         if left is None:
             return None  # where no context is known, parking has no known price, and nothing is held back for it
-        outlooks = self._outlooks(scope, sessions, measure)
+        outlooks = self._outlooks(scope, sessions)
         seconds = math.inf if window.expected_reset is None else max(0.0, window.expected_reset - now)
-        return plan_landing(left, seconds, outlooks, self._need(scope, sessions, measure))
+        return plan_landing(left, seconds, outlooks, self._need(scope, sessions))
 
-    def _measure(self, scope: str, sessions: Sequence[LiveSession]) -> str:
-        """Return what use is measured by: tokens where all sessions that work count them, else time."""
+    def _counts_tokens(self, scope: str, sessions: Sequence[LiveSession]) -> bool:
+        """Return whether all sessions that work there count their tokens, or did when some last worked."""
         meters = [self._meters[session.handle.attempt_id] for session in sessions]
         if at_work := [meter for meter in meters if meter.has_turns]:
-            self._measures[scope] = "tokens" if all(meter.used.tokens > 0 for meter in at_work) else "seconds"
-        return self._measures.get(scope, "seconds")
+            self._counted[scope] = all(meter.used > 0 for meter in at_work)
+        return self._counted.get(scope, False)
 
-    def _need(self, scope: str, sessions: Sequence[LiveSession], measure: str) -> float | None:
+    def _need(self, scope: str, sessions: Sequence[LiveSession]) -> float | None:
         """Return what one more unit uses: as those of the campaigns that run, or that ran last."""
         campaigns = {session.campaign.name: session.campaign for session in sessions}
         if campaigns:
             self._campaigns[scope] = tuple(campaigns.values())
-        sizes = [self._history.mean(campaign, measure) for campaign in self._campaigns.get(scope, ())]
+        sizes = [self._history.mean(campaign) for campaign in self._campaigns.get(scope, ())]
         known = [size for size in sizes if size is not None]
         return sum(known) / len(known) if known else None
 
-    def _outlooks(self, scope: str, sessions: Sequence[LiveSession], measure: str) -> dict[str, Outlook]:
+    def _outlooks(self, scope: str, sessions: Sequence[LiveSession]) -> dict[str, Outlook]:
         """Return what each session will use. One that has not ended a turn is taken for one like the others."""
         meters = {session.unit.id: self._meters[session.handle.attempt_id] for session in sessions}
         if turns := [meter.turn for meter in meters.values() if meter.turn is not None]:
-            self._turns[scope] = mean_of(turns)
-        usual = self._turns.get(scope, ONE_SECOND)
+            count = len(turns)
+            self._turns[scope] = Turn(
+                sum(each.tokens for each in turns) / count, sum(each.seconds for each in turns) / count
+            )
+        usual = self._turns.get(scope, NO_TURN)
         found = {}
         for session in sessions:
             meter = meters[session.unit.id]
             own = meter.turn or usual
-            turn = meter.turn_left(own.by(measure), measure)
-            used = meter.before.plus(meter.used).by(measure)
-            finish = max(turn, MARGIN * self._history.remaining(session.campaign, used, measure))
+            turn = meter.turn_left(own.tokens)
+            finish = max(turn, MARGIN * self._history.remaining(session.campaign, meter.before + meter.used))
             can_land = meter.has_turns and session.conversation is not None
-            rate = own.by(measure) / own.seconds if own.seconds > 0 else 0.0
+            rate = own.tokens / own.seconds if own.seconds > 0 else 0.0
             found[session.unit.id] = Outlook(turn=turn, finish=finish, rate=rate, can_land=can_land)
         return found
 
