@@ -31,10 +31,9 @@ from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import EndRequests, Landings
 from paceline.engine.settings import EngineSettings
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.retention import EventRetention, OutputRetention
+from paceline.engine.work.retention import EventRetention, OutputRetention, WorkspaceRemovals
 from paceline.engine.work.stage_commands import CHECK_TICKETS
-from paceline.engine.work.unit_stages import UnitStages
-from paceline.engine.work.work_verifier import WorkspaceRemovals
+from paceline.engine.work.work_verifier import UnitStages
 from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
 from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
@@ -225,10 +224,12 @@ class Cycle:
 
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
-        if self._stages.verifier.has_work:
+        if self._stages.ended.handles:
+            self._stages.ended.archive()
+        if self._stages.verifier.staged:
             over = list(self._stages.verifier.step(self.campaigns, now))
             self._outcomes.store(over, now, self._stages.verifier.take_delivered())
-        if self._removals.is_busy:
+        if self._removals.running:
             self._removals.report()
         stored, self._outcomes.stored = self._outcomes.stored, []
         for record in stored:
@@ -236,7 +237,7 @@ class Cycle:
             campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
             if campaign is not None and campaign.workspace is not None:
                 self._removals.begin(record, campaign)
-        if self._stages.preparations.has_work:
+        if self._stages.preparations.pending:
             self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property
@@ -253,8 +254,7 @@ class Cycle:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        is_busy = self._stages.is_busy(self.campaigns) or self._removals.is_busy
-        if self.live or is_busy:
+        if self.live or self._removals.running or self._stages.is_busy(self.campaigns):
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]

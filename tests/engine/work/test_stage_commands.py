@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core import GovernorSettings
-from paceline.engine.settings import EngineSettings
-from paceline.engine.work.stage_commands import StageCommands, read_end
+from paceline.engine.work.stage_commands import command_order, read_end
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.session_end import TAIL_BYTES
 from paceline.store import Campaign, Unit, UnitSpec
@@ -17,10 +15,12 @@ UNIT = Unit(id="night/u0", campaign="night", spec=UnitSpec(id="u0"), position=0,
 
 async def output_of(folder: Path, script: str) -> str:
     """Run the script as a check, and return what is kept of its output."""
-    commands = StageCommands(EngineSettings(governor=GovernorSettings(), home=str(folder)))
     executor = ProcessExecutor(str(folder / "spool"))
     try:
-        order = commands.order("a1-check1", ("sh", "-c", script), UNIT, CAMPAIGN, str(folder), 60.0)
+        command = ("sh", "-c", script)
+        order = command_order(
+            "a1-check1", command, UNIT, CAMPAIGN, cwd=str(folder), timeout=60.0, key_variables=frozenset()
+        )
         handle = executor.start(order.launch({"PATH": "/usr/bin:/bin"}))
         while not handle.state().is_over:
             await executor.wait_ended(10.0)

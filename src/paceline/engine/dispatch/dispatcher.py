@@ -20,7 +20,7 @@ from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.unit_results import starts_over, without_conversation
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.unit_stages import UnitStages
+from paceline.engine.work.work_verifier import UnitStages
 from paceline.engine.work.workspace_preparation import outcome_of_error
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event

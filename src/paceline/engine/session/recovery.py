@@ -16,7 +16,7 @@ from paceline.engine.dispatch.ticket_queues import unit_ticket
 from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.unit_stages import UnitStages
+from paceline.engine.work.work_verifier import UnitStages
 from paceline.engine.work.workspace_preparation import placed
 from paceline.executors import Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from paceline.agents import load_agent
 from paceline.agents.launch import Task
 from paceline.engine.session.conclusion import STOPPED_EARLY
-from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
 from paceline.executors import Handle, SessionState
 from paceline.executors.session_end import printed_tail
@@ -69,31 +68,32 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
         return CheckRound(exit_code=self.exit_code, seconds=self.seconds, tail=self.tail, reason=self.reason)
 
 
-class StageCommands:
-    """Builds the orders of a plan's own commands."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-
-    def order(
-        self, attempt_id: str, command: tuple[str, ...], unit: Unit, campaign: Campaign, cwd: str, timeout: float
-    ) -> SessionOrder:
-        """Return the command for a unit as a session. It has no account, and so no key and no login variables."""
-        result = unit.result
-        places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
-        for name, value in places.items():
-            command = tuple(part.replace(f"{{{name}}}", value or "") for part in command)
-        task = Task(
-            unit_id=unit.id,
-            attempt_id=attempt_id,
-            prompt="",
-            cwd=cwd,
-            model=campaign.model,
-            command=command,
-            env=campaign.env | port_variable(unit),
-        )
-        rules = environment_rules(campaign, self._settings.key_variables)
-        return SessionOrder(profile=load_agent("command"), task=task, rules=rules, timeout=timeout, is_command=True)
+def command_order(
+    attempt_id: str,
+    command: tuple[str, ...],
+    unit: Unit,
+    campaign: Campaign,
+    *,
+    cwd: str,
+    timeout: float,
+    key_variables: frozenset[str],
+) -> SessionOrder:
+    """Return the command for a unit as a session. It has no account, and so no key and no login variables."""
+    result = unit.result
+    places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
+    for name, value in places.items():
+        command = tuple(part.replace(f"{{{name}}}", value or "") for part in command)
+    task = Task(
+        unit_id=unit.id,
+        attempt_id=attempt_id,
+        prompt="",
+        cwd=cwd,
+        model=campaign.model,
+        command=command,
+        env=campaign.env | port_variable(unit),
+    )
+    rules = environment_rules(campaign, key_variables)
+    return SessionOrder(profile=load_agent("command"), task=task, rules=rules, timeout=timeout, is_command=True)
 
 
 class EndedCommands:
@@ -103,7 +103,9 @@ class EndedCommands:
         self._hosts = hosts
         self.handles: list[Handle] = []
 
-    def add(self, handle: Handle) -> None:
+    def stop(self, handle: Handle) -> None:
+        """End a command that is still running."""
+        self._hosts.stop(handle)
         self.handles.append(handle)
 
     def archive(self) -> None:
@@ -115,10 +117,6 @@ class EndedCommands:
                     self._hosts.archive(handle)
                     continue
             self.handles.append(handle)
-
-    @property
-    def attempt_ids(self) -> list[str]:
-        return [handle.attempt_id for handle in self.handles]
 
 
 def port_variable(unit: Unit) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 The unit is `running` meanwhile, with its phase stored before each stage. Its session's slots are given up; a check
 takes a place in the local scope `checks`. Here: the order of the stages and what their ends mean. A check or delivery
-that cannot do its work at all says nothing about the unit: `StageFaults` decides what follows. Last, workspaces that
-the plan does not keep are removed; their branches stay, and so does work that is in no branch.
+that cannot do its work at all says nothing about the unit.
 """
 
 import logging
@@ -21,6 +20,7 @@ from paceline.core.values.scopes import CHECKS
 from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.journal import EngineJournal, pause_event
+from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.work.stage_commands import (
     CANNOT_RUN,
@@ -28,30 +28,31 @@ from paceline.engine.work.stage_commands import (
     DELIVERY_SECONDS,
     CommandEnd,
     EndedCommands,
-    StageCommands,
+    command_order,
     read_end,
 )
-from paceline.engine.work.workspace_preparation import RETRY_SECONDS, placed, with_result, workspace_place
+from paceline.engine.work.workspace_preparation import (
+    RETRY_SECONDS,
+    WorkspacePreparations,
+    placed,
+    with_result,
+    workspace_place,
+)
 from paceline.errors import HostLost, LinkDown, NoRoomForSession, NotJoined, PacelineError, StoreError, WorkspaceError
 from paceline.events import Event
 from paceline.executors import Handle
 from paceline.hosts.jobs import Job
-from paceline.hosts.leader.host import Host
 from paceline.hosts.leader.registry import HostRegistry
-from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
-from paceline.store.interface import Keep, Phase
+from paceline.store.interface import Phase
 from paceline.store.rules import split_unit_id
 from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
 from paceline.workspaces import (
     Change,
-    WorkspaceLocation,
     commit_all,
-    commit_and_remove,
     patch_file,
-    stored_location,
     write_patch,
 )
 
@@ -89,70 +90,12 @@ class StagedWork(msgspec.Struct, kw_only=True):
         return f"{self.unit.attempt_id}-{self.stage}{number + 1}"
 
     @property
+    def limit_seconds(self) -> float:
+        return self.campaign.check_timeout if self.stage == "check" else DELIVERY_SECONDS
+
+    @property
     def is_at_work(self) -> bool:
         return self.handle is not None or self.job is not None
-
-
-class StageFaults:
-    """Decides what follows when a check, a commit or a delivery could not do its work."""
-
-    def __init__(self, store: Store, governor: Governor, journal: EngineJournal, breaker: CampaignBreaker) -> None:
-        self._store = store
-        self._governor = governor
-        self._journal = journal
-        self._breaker = breaker
-
-    def after_error(self, work: StagedWork, error: PacelineError, now: float) -> AttemptOutcome | None:
-        """Return the outcome if only a person can help. Else the stage is tried again."""
-        work.job = None
-        self._governor.abandon(work.ticket.id, now=now)
-        if isinstance(error, HostLost):
-            return AttemptOutcome(ending="lost", reason=str(error))
-        if isinstance(error, WorkspaceError) and not error.is_campaigns:
-            return AttemptOutcome(ending="barred", reason=str(error))
-        if isinstance(error, NoRoomForSession | LinkDown | NotJoined):
-            work.retry_at = now + RETRY_SECONDS  # a full disk or a cut link is nobody's fault
-            return None
-        return self._note(work, f"the {work.stage} failed: {error}", now)
-
-    def after_command(self, work: StagedWork, end: CommandEnd, reason: str, now: float) -> AttemptOutcome | None:
-        """Run a command again at once that was ended from outside, such as by a restart of the machine.
-
-        Hold a unit whose check cannot start. Its campaign pauses if a second unit, or the only one left, has that.
-        """
-        if end.could_not_start and work.stage == "check":
-            paused = self._breaker.after_unchecked(work.campaign.name, work.unit.id, reason)
-            self._store_pauses(paused, now)
-            log.warning("%s: %s; it is held%s", work.unit.id, reason, ", and its campaign is paused" if paused else "")
-            return AttemptOutcome(ending="barred", reason=reason)
-        work.losses = work.losses + 1 if end.was_lost else 0
-        return None if 0 < work.losses < MOST_LOSSES else self._note(work, reason, now)
-
-    def clear(self, work: StagedWork) -> None:
-        """Start a new count: a command of the campaign has done its work."""
-        work.faults = work.losses = 0
-        self._breaker.clear_faults(work.campaign.name)
-        self._breaker.clear_unchecked(work.campaign.name)
-
-    def _note(self, work: StagedWork, reason: str, now: float) -> AttemptOutcome | None:
-        """Try the stage again later. The breaker pauses a campaign in which this happens again.
-
-        A unit that meets this alone, while others of its campaign pass, is held.
-        """
-        work.retry_at = now + RETRY_SECONDS
-        paused = self._breaker.after_fault(work.campaign.name, reason)
-        self._store_pauses(paused, now)
-        work.faults = 0 if paused else work.faults + 1
-        is_alone = work.faults >= MOST_FAULTS_OF_UNIT
-        follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
-        log.warning("%s: %s; %s", work.unit.id, reason, follows)
-        return AttemptOutcome(ending="barred", reason=reason) if is_alone else None
-
-    def _store_pauses(self, paused: list[Campaign], now: float) -> None:
-        with self._journal.together():
-            for campaign in paused:
-                self._store.set_campaign(campaign)
-                self._journal.append(pause_event(campaign, now))
 
 
 DEFAULT_CHECK_PROMPT = "The check failed:\n{output}\nFix it."
@@ -167,25 +110,21 @@ class WorkVerifier:
         store: Store,
         governor: Governor,
         hosts: HostRegistry,
-        *,
         journal: EngineJournal,
-        commands: StageCommands,
         breaker: CampaignBreaker,
+        *,
+        ended: EndedCommands,
+        key_variables: frozenset[str],
     ) -> None:
         self._store = store
         self._governor = governor
         self._hosts = hosts
         self._journal = journal
-        self._commands = commands
-        self._faults = StageFaults(store, governor, journal, breaker)
+        self._breaker = breaker
+        self._ended = ended
+        self._key_variables = key_variables
         self.staged: dict[str, StagedWork] = {}
-        self._ended = EndedCommands(hosts)
         self._delivered_events: dict[str, Event] = {}
-
-    @property
-    def has_work(self) -> bool:
-        """Whether units are in a stage, or the output of a command waits to be put away."""
-        return bool(self.staged or self._ended.handles)
 
     # -- into the stages -----------------------------------------------------------------------
 
@@ -210,7 +149,7 @@ class WorkVerifier:
         host = self._hosts.of_unit(unit)
         work = StagedWork(unit=placed(unit, campaign, host.home), campaign=campaign, stage=stage)
         if stage == "check":
-            work.handle = host.adopt(_order_of(self._commands, work, campaign.check, campaign.check_timeout))
+            work.handle = host.adopt(self._order(work, campaign.check))
             if work.handle is not None:
                 self._governor.adopt(work.ticket, now=now)
         self.staged[unit.id] = work
@@ -219,21 +158,19 @@ class WorkVerifier:
         """Return the ids of the commands that run, or may still run after a restart."""
         works = self.staged.values()
         deliveries = [msgspec.structs.replace(work, stage="deliver").command_id for work in works]
-        return [work.command_id for work in works] + deliveries + self._ended.attempt_ids
+        return [work.command_id for work in works] + deliveries
 
     def drop(self, unit_id: str, now: float) -> None:
         """Forget a unit that was cancelled, and end what runs for it. Its workspace stays."""
         work = self.staged.pop(unit_id)
         if work.handle is not None:
-            self._hosts.stop(work.handle)
-            self._ended.add(work.handle)
+            self._ended.stop(work.handle)
         self._governor.abandon(work.ticket.id, now=now)
 
     # -- through the stages --------------------------------------------------------------------
 
     def step(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[OutcomeRecord]:
         """Move everything on. Yields what is over, without storing it: transition, result and all."""
-        self._ended.archive()
         for work in list(self.staged.values()):
             campaign = campaigns.get(work.campaign.name)
             if campaign is not None:
@@ -257,10 +194,10 @@ class WorkVerifier:
             self._governor.abandon(work.ticket.id, now=now)
             raise
         except PacelineError as error:
-            return self._faults.after_error(work, error, now)
+            return self._after_error(work, error, now)
         except Exception as error:
             log.exception("the %s of %s failed; the others continue", work.stage, work.unit.id)
-            return self._faults.after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
+            return self._after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
 
     def _move_on(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
         """Read what has ended, and begin what follows."""
@@ -277,8 +214,7 @@ class WorkVerifier:
         if work.job is not None:
             return self._read_job(work, now) if work.job.is_over else None
         assert work.handle is not None
-        limit_seconds = work.campaign.check_timeout if work.stage == "check" else DELIVERY_SECONDS
-        end = read_end(work.handle, now, limit_seconds=limit_seconds)
+        end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
         return None if end is None else self._after_command(work, end, now)
 
     def _begin(self, work: StagedWork, now: float) -> AttemptOutcome | None:
@@ -289,14 +225,14 @@ class WorkVerifier:
             case "check":
                 if work.unit.result.feedback is not None:
                     # It failed, and an engine ended before that was stored.
-                    return _after_failure(work, self._hosts.of_unit(work.unit))
+                    return self._after_failure(work)
                 if isinstance(self._governor.request(work.ticket, now=now), Granted):
-                    self._start(work, work.campaign.check, work.campaign.check_timeout)
+                    self._start(work, work.campaign.check)
             case "commit":
                 if not _commits(work.campaign):
                     work.stage = "deliver"
                     return self._begin(work, now)
-                _start_commit(work, self._hosts.of_unit(work.unit))
+                self._start_commit(work)
             case "deliver":
                 return self._deliver(work, now)
         return None
@@ -304,7 +240,7 @@ class WorkVerifier:
     def _deliver(self, work: StagedWork, now: float) -> AttemptOutcome | None:
         deliver = work.campaign.deliver
         if isinstance(deliver, tuple):
-            self._start(work, deliver, DELIVERY_SECONDS)
+            self._start(work, deliver)
         elif deliver == "patch":
             host = self._hosts.of_unit(work.unit)
             place = workspace_place(work.unit, work.campaign, host.home)
@@ -313,9 +249,24 @@ class WorkVerifier:
             return self._delivered(work, now, to=None)
         return None
 
-    def _start(self, work: StagedWork, command: tuple[str, ...], timeout: float) -> None:
-        order = _order_of(self._commands, work, command, timeout)
-        work.handle = self._hosts.of_unit(work.unit).begin(order)
+    def _start(self, work: StagedWork, command: tuple[str, ...]) -> None:
+        work.handle = self._hosts.of_unit(work.unit).begin(self._order(work, command))
+
+    def _order(self, work: StagedWork, command: tuple[str, ...]) -> SessionOrder:
+        return command_order(
+            work.command_id,
+            command,
+            work.unit,
+            work.campaign,
+            cwd=work.unit.spec.cwd,
+            timeout=work.limit_seconds,
+            key_variables=self._key_variables,
+        )
+
+    def _start_commit(self, work: StagedWork) -> None:
+        host = self._hosts.of_unit(work.unit)
+        place = workspace_place(work.unit, work.campaign, host.home)
+        work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -324,7 +275,7 @@ class WorkVerifier:
         handle, work.handle = work.handle, None
         after = self._after_check if work.stage == "check" else self._after_delivery
         outcome = after(work, end, now)
-        self._ended.add(handle)
+        self._ended.handles.append(handle)
         self._governor.release(work.ticket.id, now=now)
         return outcome
 
@@ -348,20 +299,20 @@ class WorkVerifier:
             self.drop(work.unit.id, now)  # it was cancelled
             return None
         if not end.has_judged:
-            return self._faults.after_command(work, end, f"the check cannot do its work: {end.reason}", now)
-        self._faults.clear(work)
-        return None if end.has_passed else _after_failure(work, self._hosts.of_unit(work.unit))
+            return self._after_fault(work, end, f"the check cannot do its work: {end.reason}", now)
+        self._clear_faults(work)
+        return None if end.has_passed else self._after_failure(work)
 
     def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
         if end.has_passed:
-            self._faults.clear(work)
+            self._clear_faults(work)
             return self._delivered(work, now, to=None)
         work.unit = with_result(work.unit, deliveries=work.unit.result.deliveries + 1)
         if not self._save(work):
             self.drop(work.unit.id, now)
             return None
         why = end.reason or f"exit code {end.exit_code}"
-        return self._faults.after_command(work, end, f"the delivery failed ({why}): {end.last_line}", now)
+        return self._after_fault(work, end, f"the delivery failed ({why}): {end.last_line}", now)
 
     def _read_job(self, work: StagedWork, now: float) -> AttemptOutcome | None:
         assert work.job is not None
@@ -389,6 +340,68 @@ class WorkVerifier:
             fields: dict[str, object] = {"branch": result.branch, "commit": result.commit, "patch": to}
             self._delivered_events[work.unit.id] = Event("unit.delivered", now, None, work.unit.id, fields)
         return AttemptOutcome(ending="succeeded", reason="done")
+
+    def _after_failure(self, work: StagedWork) -> AttemptOutcome | None:
+        """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
+        outcome = _verdict(work)
+        if outcome.ending != "unverified" or not _commits(work.campaign):
+            return outcome
+        self._start_commit(work)
+        return None
+
+    # -- a check, a commit or a delivery that could not do its work --------------------------------
+
+    def _after_error(self, work: StagedWork, error: PacelineError, now: float) -> AttemptOutcome | None:
+        """Return the outcome if only a person can help. Else the stage is tried again."""
+        work.job = None
+        self._governor.abandon(work.ticket.id, now=now)
+        if isinstance(error, HostLost):
+            return AttemptOutcome(ending="lost", reason=str(error))
+        if isinstance(error, WorkspaceError) and not error.is_campaigns:
+            return AttemptOutcome(ending="barred", reason=str(error))
+        if isinstance(error, NoRoomForSession | LinkDown | NotJoined):
+            work.retry_at = now + RETRY_SECONDS  # a full disk or a cut link is nobody's fault
+            return None
+        return self._try_later(work, f"the {work.stage} failed: {error}", now)
+
+    def _after_fault(self, work: StagedWork, end: CommandEnd, reason: str, now: float) -> AttemptOutcome | None:
+        """Run a command again at once that was ended from outside, such as by a restart of the machine.
+
+        Hold a unit whose check cannot start. Its campaign pauses if a second unit, or the only one left, has that.
+        """
+        if end.could_not_start and work.stage == "check":
+            paused = self._breaker.after_unchecked(work.campaign.name, work.unit.id, reason)
+            self._store_pauses(paused, now)
+            log.warning("%s: %s; it is held%s", work.unit.id, reason, ", and its campaign is paused" if paused else "")
+            return AttemptOutcome(ending="barred", reason=reason)
+        work.losses = work.losses + 1 if end.was_lost else 0
+        return None if 0 < work.losses < MOST_LOSSES else self._try_later(work, reason, now)
+
+    def _try_later(self, work: StagedWork, reason: str, now: float) -> AttemptOutcome | None:
+        """Try the stage again later. The breaker pauses a campaign in which this happens again.
+
+        A unit that meets this alone, while others of its campaign pass, is held.
+        """
+        work.retry_at = now + RETRY_SECONDS
+        paused = self._breaker.after_fault(work.campaign.name, reason)
+        self._store_pauses(paused, now)
+        work.faults = 0 if paused else work.faults + 1
+        is_alone = work.faults >= MOST_FAULTS_OF_UNIT
+        follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
+        log.warning("%s: %s; %s", work.unit.id, reason, follows)
+        return AttemptOutcome(ending="barred", reason=reason) if is_alone else None
+
+    def _clear_faults(self, work: StagedWork) -> None:
+        """Start a new count: a command of the campaign has done its work."""
+        work.faults = work.losses = 0
+        self._breaker.clear_faults(work.campaign.name)
+        self._breaker.clear_unchecked(work.campaign.name)
+
+    def _store_pauses(self, paused: list[Campaign], now: float) -> None:
+        with self._journal.together():
+            for campaign in paused:
+                self._store.set_campaign(campaign)
+                self._journal.append(pause_event(campaign, now))
 
     # -- what is stored ------------------------------------------------------------------------
 
@@ -429,27 +442,9 @@ def _checked_event(unit: Unit, end: CommandEnd, now: float) -> Event:
     return Event("unit.checked", now, None, unit.id, fields | {"seconds": end.seconds, "reason": end.reason})
 
 
-def _order_of(commands: StageCommands, work: StagedWork, command: tuple[str, ...], timeout: float) -> SessionOrder:
-    return commands.order(work.command_id, command, work.unit, work.campaign, work.unit.spec.cwd, timeout)
-
-
 def _patch_of(work: StagedWork, home: Path) -> Path:
     """Return the file in the leader's home that the change is delivered to."""
     return patch_file(home, work.campaign.name, work.unit.spec.id)
-
-
-def _start_commit(work: StagedWork, host: Host) -> None:
-    place = workspace_place(work.unit, work.campaign, host.home)
-    work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
-
-
-def _after_failure(work: StagedWork, host: Host) -> AttemptOutcome | None:
-    """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
-    outcome = _verdict(work)
-    if outcome.ending != "unverified" or not _commits(work.campaign):
-        return outcome
-    _start_commit(work, host)
-    return None
 
 
 def _verdict(work: StagedWork) -> AttemptOutcome:
@@ -465,57 +460,47 @@ def _verdict(work: StagedWork) -> AttemptOutcome:
     return AttemptOutcome(ending="unverified", reason=reason)
 
 
-REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
-    "all": (),
-    "failed": ("succeed",),
-    "none": ("succeed", "quarantine", "fail_check"),
-}
-"""The steps after which a workspace is removed. A unit that is held continues in its own."""
-
-
-class WorkspaceRemovals:
-    """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
-
-    def __init__(self, store: Store, hosts: HostRegistry) -> None:
-        self._store = store
-        self._hosts = hosts
-        self._running: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._running)
-
-    def begin(self, record: OutcomeRecord, campaign: Campaign) -> None:
-        """Remove the workspace of a unit whose outcome is stored, if the plan does not keep it.
-
-        What a failed unit left is committed first, so that its branch keeps it.
-        """
-        settings, step = campaign.workspace, record.transition.step
-        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
-            return
-        unit = self._store.unit(record.unit_id)
-        place = None if unit is None else stored_location(unit.result)
-        if unit is not None and place is not None:
-            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            host = self._hosts.named(unit.result.host)
-            job = host.jobs.start(commit_and_remove, place, message)
-            self._running.append((unit, place, job))
-
-    def report(self) -> None:
-        """Log what could not be removed. A host that is away removes it later."""
-        over = [each for each in self._running if each[2].is_over]
-        self._running = [each for each in self._running if not each[2].is_over]
-        for unit, place, job in over:
-            try:
-                job.result()
-            except HostLost:
-                leave_tombstones(
-                    self._store, [WorkspaceTombstone(host=unit.result.host or "", unit=unit.id, place=place)]
-                )
-            except (PacelineError, OSError) as error:
-                log.warning("the workspace of %s stays: %s", unit.id, error)
-
-
 def commit_message(unit_id: str) -> str:
     """Return the message of the commit of a unit's work."""
     return "{}: {}".format(*split_unit_id(unit_id))
+
+
+class UnitStages:
+    """All units that run without a session of their agent: workspaces before it, checks and delivery after it."""
+
+    def __init__(
+        self, store: Store, governor: Governor, launcher: Launcher, journal: EngineJournal, breaker: CampaignBreaker
+    ) -> None:
+        hosts, keys = launcher.hosts, launcher.settings.key_variables
+        self.ended = EndedCommands(hosts)
+        self.preparations = WorkspacePreparations(store, governor, journal, hosts, ended=self.ended, key_variables=keys)
+        self.verifier = WorkVerifier(store, governor, hosts, journal, breaker, ended=self.ended, key_variables=keys)
+        self._dropped: dict[str, Job[object]] = {}
+        """What still runs in the workspaces of cancelled units, and cannot be ended."""
+
+    def units(self) -> list[Unit]:
+        """Return the units that are in a stage."""
+        before = [work.unit for work in self.preparations.pending.values()]
+        return before + [work.unit for work in self.verifier.staged.values()]
+
+    def attempt_ids(self) -> list[str]:
+        """Return the ids of the commands that run, or may still run after a restart. They begin with an attempt's."""
+        self._dropped = {name: job for name, job in self._dropped.items() if not job.is_over}
+        ended = [handle.attempt_id for handle in self.ended.handles]
+        return [*self.preparations.attempt_ids(), *self.verifier.attempt_ids(), *ended, *self._dropped]
+
+    def is_busy(self, campaigns: Mapping[str, Campaign]) -> bool:
+        """Return whether something runs, or could run without a person."""
+        works = self.verifier.staged.values()
+        is_at_work = any(work.is_at_work or is_active(campaigns.get(work.campaign.name)) for work in works)
+        return is_at_work or bool(self.preparations.pending)
+
+    def drop(self, unit_id: str, now: float) -> None:
+        """End what runs for a unit that was cancelled."""
+        work = self.verifier.staged.get(unit_id) or self.preparations.pending[unit_id]
+        if work.job is not None:
+            self._dropped[f"{work.unit.attempt_id}-job"] = work.job
+        if unit_id in self.verifier.staged:
+            self.verifier.drop(unit_id, now)
+        else:
+            self.preparations.drop(unit_id, now)

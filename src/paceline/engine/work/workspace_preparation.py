@@ -25,7 +25,7 @@ from paceline.engine.journal import EngineJournal
 from paceline.engine.session.launcher import with_note
 from paceline.engine.session.live_session import outcome_of_request
 from paceline.engine.session.unit_results import this_host
-from paceline.engine.work.stage_commands import CHECK_TICKETS, SETUP_SECONDS, EndedCommands, StageCommands, read_end
+from paceline.engine.work.stage_commands import CHECK_TICKETS, SETUP_SECONDS, EndedCommands, command_order, read_end
 from paceline.errors import (
     HostLost,
     InvalidInput,
@@ -113,22 +113,19 @@ class WorkspacePreparations:
         governor: Governor,
         journal: EngineJournal,
         hosts: HostRegistry,
-        commands: StageCommands,
+        *,
+        ended: EndedCommands,
+        key_variables: frozenset[str],
     ) -> None:
         self._store = store
         self._governor = governor
         self._journal = journal
         self._hosts = hosts
-        self._commands = commands
-        self._ended = EndedCommands(hosts)
+        self._ended = ended
+        self._key_variables = key_variables
         self.pending: dict[str, Preparation] = {}
         self._ports: dict[str, int | None] = {}
         """The ports of units that were set up and wait for a session: their setup may have used them."""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether workspaces are being made, or the output of a setup waits to be put away."""
-        return bool(self.pending or self._ended.handles)
 
     def begin(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, used_ports: Iterable[int | None]
@@ -174,7 +171,6 @@ class WorkspacePreparations:
 
     def collect(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[Preparation]:
         """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome."""
-        self._ended.archive()
         for unit_id, work in list(self.pending.items()):
             wait = reason_to_wait(work, campaigns)
             if self._try_move(work, wait, now):
@@ -209,8 +205,7 @@ class WorkspacePreparations:
 
     def attempt_ids(self) -> list[str]:
         """Return the ids of the setups that run."""
-        setups = [work.handle.attempt_id for work in self.pending.values() if work.handle is not None]
-        return setups + self._ended.attempt_ids
+        return [work.handle.attempt_id for work in self.pending.values() if work.handle is not None]
 
     def drop(self, unit_id: str, now: float) -> None:
         """Forget a unit that was cancelled, and give up its slots. Its setup is ended; its workspace stays."""
@@ -218,8 +213,7 @@ class WorkspacePreparations:
         for ticket in (work.ticket, work.setup_ticket):
             self._governor.abandon(ticket.id, now=now)
         if work.handle is not None:
-            self._hosts.stop(work.handle)
-            self._ended.add(work.handle)
+            self._ended.stop(work.handle)
 
     def _move_on(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the next step if the present one is over. Returns whether none is left.
@@ -281,13 +275,14 @@ class WorkspacePreparations:
             return True
         if not work.has_place and not isinstance(self._governor.request(work.setup_ticket, now=now), Granted):
             return False
-        order = self._commands.order(
+        order = command_order(
             f"{work.unit.attempt_id}-setup",
             work.campaign.workspace.setup,
             work.unit,
             work.campaign,
-            work.place.cwd,
-            SETUP_SECONDS,
+            cwd=work.place.cwd,
+            timeout=SETUP_SECONDS,
+            key_variables=self._key_variables,
         )
         try:
             work.handle = self._hosts.of_unit(work.unit).start(order)
@@ -309,7 +304,7 @@ class WorkspacePreparations:
         end = read_end(work.handle, now, limit_seconds=SETUP_SECONDS)
         if end is None:
             return False
-        self._ended.add(work.handle)
+        self._ended.handles.append(work.handle)
         work.handle = None
         if not work.has_place:
             self._governor.release(work.setup_ticket.id, now=now)
