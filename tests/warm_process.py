@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+STACKS_SECONDS = 30
+"""How long a process that is aborted may take to print the stacks of its threads."""
 SERVER = Path(__file__).with_name("warm_server.py")
 
 
@@ -56,16 +58,22 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Read everything up to the end of the process."""
+        """Read everything up to the end of the process. One that does not end is made to say where it stands."""
         give_up_at = None if timeout is None else time.monotonic() + timeout
         texts: dict[int, str] = {}
         readers = [threading.Thread(target=_read, args=(file, texts), daemon=True) for file in self._files()]
         for reader in readers:
             reader.start()
+        try:
+            self.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGABRT)
+            give_up_at = time.monotonic() + STACKS_SECONDS
         for reader in readers:
             reader.join(None if give_up_at is None else max(0.0, give_up_at - time.monotonic()))
-        self.wait(None if give_up_at is None else max(0.0, give_up_at - time.monotonic()))
-        return texts.get(id(self.stdout), ""), texts.get(id(self.stderr), "")
+        found = texts.get(id(self.stdout), ""), texts.get(id(self.stderr), "")
+        assert self.returncode is not None, f"paceline did not end within {timeout} s: {found[1]}"
+        return found
 
     def _files(self) -> Iterator[IO[str]]:
         return (file for file in (self.stdout, self.stderr) if not file.closed)

@@ -4,6 +4,7 @@ A fork is a real process with its own id, folder, variables, output and end. It 
 and every import costs, which is most of the time of most commands.
 """
 
+import faulthandler
 import gc
 import json
 import os
@@ -79,6 +80,7 @@ def main() -> None:
         command = serve(requests)
     if command is None:
         return
+    faulthandler.enable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_IGN if command["has_nohup"] else signal.SIG_DFL)
     os.environ.clear()

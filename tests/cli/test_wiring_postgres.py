@@ -92,7 +92,7 @@ def test_commands_tell_what_the_engine_does_while_the_database_is_away(
 
         server.start()
         (workspace.folder / "go").touch()
-        workspace.run("run", plan)
+        assert finish(workspace.start("run", plan))[0] == 0
         assert Counter(lines_of(workspace.folder / "starts")) == Counter(UNITS)
 
 
