@@ -31,9 +31,9 @@ from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import EndRequests, Landings
 from paceline.engine.settings import EngineSettings
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.retention import EventRetention, OutputRetention, WorkspaceRemovals
+from paceline.engine.work.retention import EventRetention, OutputRetention
 from paceline.engine.work.stage_commands import CHECK_TICKETS
-from paceline.engine.work.work_verifier import UnitStages
+from paceline.engine.work.work_verifier import UnitStages, WorkspaceRemovals
 from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
 from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup

@@ -8,7 +8,7 @@ small steps, so that no pass is held up.
 import logging
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -18,20 +18,15 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.command_log import prune_history
 from paceline.engine.commands import find_campaign
 from paceline.engine.session.unit_results import this_host
-from paceline.engine.work.work_verifier import commit_message
-from paceline.errors import HostLost, IllegalStep, PacelineError
+from paceline.errors import IllegalStep, PacelineError
 from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
 from paceline.executors.archive_pruner import STEP_ATTEMPTS
 from paceline.executors.spool import Spool
-from paceline.hosts.jobs import Job
-from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
-from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitResult
-from paceline.store.interface import Keep
+from paceline.store import Store, Unit, UnitResult
 from paceline.workspaces import (
     WorkspaceLocation,
     check_nothing_is_lost,
-    commit_and_remove,
     delete_merged_branches,
     remove,
     stored_location,
@@ -272,53 +267,6 @@ def _workspaces(units: Iterable[Unit]) -> Iterator[StoredWorkspace]:
 
 def _worktrees_in(home: Path) -> list[str]:
     return [str(link.parent) for link in sorted((home / "workspaces").glob("*/*/.git")) if link.is_file()]
-
-
-REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
-    "all": (),
-    "failed": ("succeed",),
-    "none": ("succeed", "quarantine", "fail_check"),
-}
-"""The steps after which a workspace is removed. A unit that is held continues in its own."""
-
-
-class WorkspaceRemovals:
-    """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
-
-    def __init__(self, store: Store, hosts: HostRegistry) -> None:
-        self._store = store
-        self._hosts = hosts
-        self.running: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
-
-    def begin(self, record: OutcomeRecord, campaign: Campaign) -> None:
-        """Remove the workspace of a unit whose outcome is stored, if the plan does not keep it.
-
-        What a failed unit left is committed first, so that its branch keeps it.
-        """
-        settings, step = campaign.workspace, record.transition.step
-        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
-            return
-        unit = self._store.unit(record.unit_id)
-        place = None if unit is None else stored_location(unit.result)
-        if unit is not None and place is not None:
-            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            host = self._hosts.named(unit.result.host)
-            job = host.jobs.start(commit_and_remove, place, message)
-            self.running.append((unit, place, job))
-
-    def report(self) -> None:
-        """Log what could not be removed. A host that is away removes it later."""
-        over = [each for each in self.running if each[2].is_over]
-        self.running = [each for each in self.running if not each[2].is_over]
-        for unit, place, job in over:
-            try:
-                job.result()
-            except HostLost:
-                leave_tombstones(
-                    self._store, [WorkspaceTombstone(host=unit.result.host or "", unit=unit.id, place=place)]
-                )
-            except (PacelineError, OSError) as error:
-                log.warning("the workspace of %s stays: %s", unit.id, error)
 
 
 STEP_EVENTS = 500

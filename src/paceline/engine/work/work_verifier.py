@@ -43,16 +43,20 @@ from paceline.events import Event
 from paceline.executors import Handle
 from paceline.hosts.jobs import Job
 from paceline.hosts.leader.registry import HostRegistry
+from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
-from paceline.store.interface import Phase
+from paceline.store.interface import Keep, Phase
 from paceline.store.rules import split_unit_id
 from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
 from paceline.workspaces import (
     Change,
+    WorkspaceLocation,
     commit_all,
+    commit_and_remove,
     patch_file,
+    stored_location,
     write_patch,
 )
 
@@ -504,3 +508,50 @@ class UnitStages:
             self.verifier.drop(unit_id, now)
         else:
             self.preparations.drop(unit_id, now)
+
+
+REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
+    "all": (),
+    "failed": ("succeed",),
+    "none": ("succeed", "quarantine", "fail_check"),
+}
+"""The steps after which a workspace is removed. A unit that is held continues in its own."""
+
+
+class WorkspaceRemovals:
+    """Removes folders in the background. One that cannot be removed is logged, and `paceline gc` tries again."""
+
+    def __init__(self, store: Store, hosts: HostRegistry) -> None:
+        self._store = store
+        self._hosts = hosts
+        self.running: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
+
+    def begin(self, record: OutcomeRecord, campaign: Campaign) -> None:
+        """Remove the workspace of a unit whose outcome is stored, if the plan does not keep it.
+
+        What a failed unit left is committed first, so that its branch keeps it.
+        """
+        settings, step = campaign.workspace, record.transition.step
+        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
+            return
+        unit = self._store.unit(record.unit_id)
+        place = None if unit is None else stored_location(unit.result)
+        if unit is not None and place is not None:
+            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
+            host = self._hosts.named(unit.result.host)
+            job = host.jobs.start(commit_and_remove, place, message)
+            self.running.append((unit, place, job))
+
+    def report(self) -> None:
+        """Log what could not be removed. A host that is away removes it later."""
+        over = [each for each in self.running if each[2].is_over]
+        self.running = [each for each in self.running if not each[2].is_over]
+        for unit, place, job in over:
+            try:
+                job.result()
+            except HostLost:
+                leave_tombstones(
+                    self._store, [WorkspaceTombstone(host=unit.result.host or "", unit=unit.id, place=place)]
+                )
+            except (PacelineError, OSError) as error:
+                log.warning("the workspace of %s stays: %s", unit.id, error)
