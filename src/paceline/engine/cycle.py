@@ -33,7 +33,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
 from paceline.engine.work.retention import EventRetention, OutputRetention
 from paceline.engine.work.stage_commands import CHECK_TICKETS
-from paceline.engine.work.work_verifier import UnitStages, WorkspaceRemovals
+from paceline.engine.work.unit_stages import UnitStages
 from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
 from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
@@ -122,8 +122,14 @@ class Cycle:
             journal=self.journal,
             exclusions=self.queues.exclusions,
         )
-        self._stages = UnitStages(store, governor, launcher, self.journal, self._outcomes.breaker)
-        self._removals = WorkspaceRemovals(store, hosts)
+        self._stages = UnitStages(
+            store,
+            governor,
+            hosts,
+            self.journal,
+            self._outcomes.breaker,
+            key_variables=settings.key_variables,
+        )
         self._cleanup = WorkspaceCleanup(store, hosts)
         self._dispatcher = Dispatcher(
             store,
@@ -135,7 +141,7 @@ class Cycle:
             stages=self._stages,
         )
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
-        self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparations.pending)
+        self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparing)
         self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
         self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
@@ -194,7 +200,7 @@ class Cycle:
             yield from self._monitor.read_all()
             now = self._driver.now()
             self._monitor.stop_ending(now)
-            self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages.verifier, now)
+            self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages, now)
         if self._outcomes.unarchived:
             self._outcomes.archive(now)
         self._move_stages(now)
@@ -224,20 +230,18 @@ class Cycle:
 
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
-        if self._stages.ended.handles:
-            self._stages.ended.archive()
-        if self._stages.verifier.staged:
-            over = list(self._stages.verifier.step(self.campaigns, now))
-            self._outcomes.store(over, now, self._stages.verifier.take_delivered())
-        if self._removals.running:
-            self._removals.report()
+        if self._stages.has_ended:
+            self._stages.clean_up()
+        if self._stages.staged:
+            over = list(self._stages.step(self.campaigns, now))
+            self._outcomes.store(over, now, self._stages.take_delivered())
         stored, self._outcomes.stored = self._outcomes.stored, []
         for record in stored:
             self._outcomes.history.learn(record)
             campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
             if campaign is not None and campaign.workspace is not None:
-                self._removals.begin(record, campaign)
-        if self._stages.preparations.pending:
+                self._stages.remove_workspace(record, campaign)
+        if self._stages.preparing:
             self._dispatcher.launch_prepared(self.campaigns, now)
 
     @property
@@ -254,7 +258,7 @@ class Cycle:
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        if self.live or self._removals.running or self._stages.is_busy(self.campaigns):
+        if self.live or self._stages.is_busy(self.campaigns):
             return False
         counts = self._store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]

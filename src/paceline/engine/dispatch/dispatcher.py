@@ -20,8 +20,7 @@ from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.unit_results import starts_over, without_conversation
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.work_verifier import UnitStages
-from paceline.engine.work.workspace_preparation import outcome_of_error
+from paceline.engine.work.unit_stages import UnitStages, outcome_of_error
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
@@ -130,7 +129,7 @@ class Dispatcher:
         units = (*(session.unit for session in self._live.values()), *self._stages.units())
         used_ports = [unit.result.port_base for unit in units]
         try:
-            self._stages.preparations.begin(unit, queue.campaign, queue.account, ticket, used_ports)
+            self._stages.prepare(unit, queue.campaign, queue.account, ticket, used_ports)
         except StoreError:
             self._queues.abandon(ticket_id, now)
             raise  # the recovery of the next pass gives the unit back
@@ -141,13 +140,13 @@ class Dispatcher:
     def launch_prepared(self, campaigns: Mapping[str, Campaign], now: float) -> None:
         """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
         not_started: list[OutcomeRecord] = []
-        for work in self._stages.preparations.collect(campaigns, now):
+        for work in self._stages.collect(campaigns, now):
             outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
             if outcome is not None and outcome.ending == "not_started":
                 _, host = split_login(work.unit.account or "")
                 self._outcomes.exclusions.add(work.campaign.name, host, outcome.reason, now)
             if outcome is None:
-                if not self._stages.preparations.is_claimed(work, now):
+                if not self._stages.is_claimed(work, now):
                     self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked
                     continue
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)

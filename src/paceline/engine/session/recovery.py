@@ -16,8 +16,7 @@ from paceline.engine.dispatch.ticket_queues import unit_ticket
 from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.work_verifier import UnitStages
-from paceline.engine.work.workspace_preparation import placed
+from paceline.engine.work.unit_stages import UnitStages, placed
 from paceline.executors import Handle
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
@@ -91,7 +90,7 @@ class Recovery:
             is_counted = unit.state != "running" and unit.result.session_end is not None
             session = None if campaign is None or is_counted else self._adopted(unit, campaign)
             if unit.phase in STAGES and campaign is not None:
-                self._stages.verifier.resume(unit, campaign, now)
+                self._stages.resume(unit, campaign, now)
             elif session is None:
                 never_began.append(unit)
             else:
@@ -106,7 +105,7 @@ class Recovery:
         for unit in units:
             campaign = campaigns.get(unit.campaign)
             if campaign is not None:
-                self._stages.verifier.resume(replace(unit, phase="checking"), campaign, now)
+                self._stages.resume(replace(unit, phase="checking"), campaign, now)
                 self._stages.drop(unit.id, now)
 
     def _lost(self, unit: Unit, now: float) -> OutcomeRecord:

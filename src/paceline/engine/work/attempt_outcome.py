@@ -26,7 +26,7 @@ from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.unit_results import result_after
 from paceline.engine.session.window_landing import UnitSizes
 from paceline.engine.settings import EngineSettings
-from paceline.engine.work.work_verifier import WorkVerifier, needs_stages
+from paceline.engine.work.unit_stages import UnitStages, needs_stages
 from paceline.events import Event
 from paceline.executors import Handle, SessionState
 from paceline.hosts.leader.registry import HostRegistry
@@ -99,11 +99,11 @@ class OutcomeRecorder:
         """The outcomes that were stored, until the pass has seen to what follows from them."""
 
     def record_ended(
-        self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], verifier: WorkVerifier, now: float
+        self, live: dict[str, LiveSession], campaigns: Iterable[Campaign], stages: UnitStages, now: float
     ) -> None:
         """Store the outcome of every session that is over, then archive its output and release its slot.
 
-        Work that ended well and is to be checked or delivered goes to the verifier instead.
+        Work that ended well and is to be checked or delivered goes to its stages instead.
         """
         ended: list[tuple[LiveSession, OutcomeRecord]] = []
         for session in live.values():
@@ -117,7 +117,7 @@ class OutcomeRecorder:
         self.store([record for session, record in ended if not _is_to_verify(session, record)], now)
         for session, record in ended:
             if _is_to_verify(session, record):
-                verifier.take_over(session, record)
+                stages.take_over(session, record)
         for session, record in ended:
             if record.result is not None and record.result.lost_tokens > session.unit.result.lost_tokens:
                 self._monitor.count_lost(session, record.result)

@@ -4,18 +4,14 @@ They run under the same supervisors as sessions, so they outlive a crash of the 
 process behind.
 """
 
-import contextlib
-
 import msgspec
 from msgspec.structs import replace
 
 from paceline.agents import load_agent
 from paceline.agents.launch import Task
 from paceline.engine.session.conclusion import STOPPED_EARLY
-from paceline.errors import PacelineError
 from paceline.executors import Handle, SessionState
 from paceline.executors.session_end import printed_tail
-from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.campaign_fields import environment_rules
 from paceline.store import Campaign, Unit
@@ -94,29 +90,6 @@ def command_order(
     )
     rules = environment_rules(campaign, key_variables)
     return SessionOrder(profile=load_agent("command"), task=task, rules=rules, timeout=timeout, is_command=True)
-
-
-class EndedCommands:
-    """Commands whose ends are stored, or that were stopped. Their output is put away once they are over."""
-
-    def __init__(self, hosts: HostRegistry) -> None:
-        self._hosts = hosts
-        self.handles: list[Handle] = []
-
-    def stop(self, handle: Handle) -> None:
-        """End a command that is still running."""
-        self._hosts.stop(handle)
-        self.handles.append(handle)
-
-    def archive(self) -> None:
-        """Put away the output of those that are over. What cannot be put away now is tried again at later passes."""
-        waiting, self.handles = self.handles, []
-        for handle in waiting:
-            with contextlib.suppress(PacelineError, OSError):
-                if handle.state().is_over:
-                    self._hosts.archive(handle)
-                    continue
-            self.handles.append(handle)
 
 
 def port_variable(unit: Unit) -> dict[str, str]:
