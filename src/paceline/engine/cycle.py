@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 import msgspec
 
+from paceline.agents import AgentProfile
 from paceline.agents.account import login_on
 from paceline.core import Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
@@ -20,13 +21,11 @@ from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
 from paceline.engine.capacity.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
 from paceline.engine.capacity.leases import Leases
-from paceline.engine.dispatch.dispatcher import Dispatcher, startable_campaigns
+from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher, startable_campaigns
 from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.journal import EngineJournal, Listeners
-from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
-from paceline.engine.session.recovery import CANCELLED, Recovery
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import EndRequests, Landings
 from paceline.engine.settings import EngineSettings
@@ -36,7 +35,9 @@ from paceline.engine.work.stage_commands import CHECK_TICKETS
 from paceline.engine.work.unit_stages import UnitStages
 from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
+from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
+from paceline.leadership.lease import LeaderLease
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, Store
 from paceline.store.rules import split_unit_id
@@ -86,15 +87,17 @@ class Cycle:
         self,
         store: Store,
         driver: GovernorDriver,
-        launcher: Launcher,
+        hosts: HostRegistry,
         settings: EngineSettings,
         *,
+        agents: Callable[[str], AgentProfile],
+        lead: LeaderLease,
         listeners: Listeners,
         woken: WakeUp,
     ) -> None:
-        governor, hosts, accounts = driver.governor, launcher.hosts, settings.campaign_accounts
+        governor, accounts = driver.governor, settings.campaign_accounts
         self._store, self._driver, self._hosts, self._settings = store, driver, hosts, settings
-        self._lead, self._listeners, self._woken = launcher.lead, listeners, woken
+        self._lead, self._listeners, self._woken = lead, listeners, woken
         self.governor = governor
         self.live: dict[str, LiveSession] = {}
         self.campaigns: dict[str, Campaign] = {}
@@ -104,7 +107,7 @@ class Cycle:
         self.queues = TicketQueues(
             governor,
             accounts,
-            launcher.lead.owner,
+            lead.owner,
             hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
             machine=settings.machine,
             local_host=settings.local_host,
@@ -133,8 +136,11 @@ class Cycle:
         self._cleanup = WorkspaceCleanup(store, hosts)
         self._dispatcher = Dispatcher(
             store,
+            governor,
+            hosts,
+            settings,
+            agents,
             queues=self.queues,
-            launcher=launcher,
             outcomes=self._outcomes,
             journal=self.journal,
             live=self.live,
@@ -143,7 +149,6 @@ class Cycle:
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparing)
         self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
-        self._recovery = Recovery(store, governor, launcher, outcomes=self._outcomes, stages=self._stages)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
@@ -161,7 +166,7 @@ class Cycle:
         self._load_campaigns(now)
         self._store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
         self._rename_logins()
-        self._recovery.recover(self.live, self.campaigns, now)
+        self._dispatcher.recover(self.campaigns, now)
         self.external.recover(now)
         self._logins.start(now)
 
@@ -191,7 +196,7 @@ class Cycle:
         self.apply_commands(now)
         self._renew_leases(now)
         if self.must_recover:
-            self._recovery.recover(self.live, self.campaigns, now)
+            self._dispatcher.recover(self.campaigns, now)
             self.must_recover = False
         if self._hosts.has_workers:
             self._hosts.step()
@@ -206,8 +211,8 @@ class Cycle:
         self._move_stages(now)
         if self._outcomes.breaker.has_paused:
             self._load_campaigns(now)
-        if self._recovery.has_cancelled:
-            self._recovery.settle_cancelled(self.live, self.campaigns, now)
+        if self._dispatcher.has_cancelled:
+            self._dispatcher.settle_cancelled(self.campaigns, now)
         self._store.wake_units(now=now)
         self._landing.step(now)
         if self._logins.held:
@@ -315,7 +320,7 @@ class Cycle:
         """Take in what was done to a campaign, or to a unit. The rows of units are read with the next claim."""
         if action in ("", "cancel"):
             self._renewed_at = -math.inf
-            self._recovery.has_cancelled = True
+            self._dispatcher.has_cancelled = True
         is_unit = "/" in target
         if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
             self._load_campaigns(now)

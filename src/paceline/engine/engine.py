@@ -20,7 +20,6 @@ from paceline.engine.capacity.governor_state import load_governor
 from paceline.engine.capacity.leases import Leases
 from paceline.engine.cycle import Cycle, WakeUp
 from paceline.engine.journal import Listeners
-from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import StoreOutage
@@ -220,9 +219,15 @@ class Engine:
             owner=self.lead.owner,
             now=self.clock.now,
         )
-        launcher = Launcher(self.hosts, self.settings, self._agents, self.lead)
         self.cycle = Cycle(
-            self.store, self.driver, launcher, self.settings, listeners=self._listeners, woken=self._woken
+            self.store,
+            self.driver,
+            self.hosts,
+            self.settings,
+            agents=self._agents,
+            lead=self.lead,
+            listeners=self._listeners,
+            woken=self._woken,
         )
         self.leases, self.limiter = self.cycle.leases, Limiter.over(self.driver)
         self._is_built = True

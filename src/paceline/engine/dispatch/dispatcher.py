@@ -1,54 +1,75 @@
-"""The dispatcher: keeps tickets waiting for the units that may start, claims units for granted tickets, launches them.
+"""The dispatcher: from a granted ticket to a running session, and back to the sessions of an engine before.
 
-Here: which unit starts now, and which begin again on any host because their own is away for too long. Never here:
+Here: which unit starts now, and what its host is to start; which begin again on any host because their own is away for
+too long; which sessions are adopted, which attempts are lost, which processes are nobody's. Units are recovered at the
+start of an engine and after a failed pass, whose claim may be stored although its launch never happened. Never here:
 whether a unit may start; the Governor grants the tickets.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents.account import Account, split_login
-from paceline.core import Ticket
+from paceline.agents import AgentProfile
+from paceline.agents.account import Account, GatewayAddress, portable_account, split_login
+from paceline.agents.launch import Task
+from paceline.core import Governor, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
+from paceline.core.values.fields import fields_of
 from paceline.engine.dispatch.placement import Overdue, host_scope
-from paceline.engine.dispatch.ticket_queues import TicketQueue, TicketQueues
+from paceline.engine.dispatch.ticket_queues import TicketQueue, TicketQueues, unit_ticket
 from paceline.engine.journal import EngineJournal, start_event
 from paceline.engine.session.conclusion import NO_ROOM_SECONDS, start_error_outcome
-from paceline.engine.session.launcher import Launcher
 from paceline.engine.session.live_session import LiveSession
-from paceline.engine.session.unit_results import starts_over, without_conversation
+from paceline.engine.session.unit_results import RESTART_NOTE, starts_over, without_conversation
+from paceline.engine.settings import EngineSettings
 from paceline.engine.work.attempt_outcome import OutcomeRecorder
-from paceline.engine.work.unit_stages import UnitStages, outcome_of_error
+from paceline.engine.work.stage_commands import port_variable
+from paceline.engine.work.unit_stages import UnitStages, outcome_of_error, placed, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
+from paceline.executors import Handle
+from paceline.hosts.leader.host import LOCAL
+from paceline.hosts.leader.registry import HostRegistry
+from paceline.hosts.messages import SessionOrder
+from paceline.settings.campaign_fields import environment_rules
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 log = logging.getLogger("paceline.engine")
 
-
 BATCH = 100
 """Units per pass: each is a write of its own, and a pass must not be held up by a host with many thousands."""
+STAGES = ("checking", "delivering")
+"""Phases of units whose agents have ended well."""
+CANCELLED = AttemptOutcome(ending="cancelled", reason="cancelled")
 
 
 class Dispatcher:
-    """Turns grants into sessions. A unit is claimed in the store before its session is launched."""
+    """Brings units to sessions. A unit is claimed in the store before its session is launched."""
 
     def __init__(
         self,
         store: Store,
+        governor: Governor,
+        hosts: HostRegistry,
+        settings: EngineSettings,
+        agents: Callable[[str], AgentProfile],
         *,
         queues: TicketQueues,
-        launcher: Launcher,
         outcomes: OutcomeRecorder,
         journal: EngineJournal,
         live: dict[str, LiveSession],
         stages: UnitStages,
     ) -> None:
         self._store = store
+        self._governor = governor
+        self._hosts = hosts
+        self._settings = settings
+        self._accounts = settings.campaign_accounts
+        self._key_variables = settings.key_variables
+        self._agents = agents
         self._queues = queues
-        self._launcher = launcher
         self._outcomes = outcomes
         self._journal = journal
         self._live = live
@@ -56,6 +77,9 @@ class Dispatcher:
         self._resume_launches_at = 0.0
         """Until then no session is started, because the machine had no room for one."""
         self._alone: dict[str, LiveSession] = {}
+        self.has_cancelled = False
+        """Whether units may have been cancelled whose attempts have not ended."""
+        self._strays: list[Handle] = []
 
     def launch_granted(self, ticket_ids: list[str], now: float, lease_until: float) -> list[str]:
         """Claim and launch a unit for every granted ticket. A failure gives the remaining tickets back.
@@ -161,8 +185,10 @@ class Dispatcher:
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, now: float, note: str = ""
     ) -> AttemptOutcome | None:
         """Start the session. Returns the outcome of an attempt that could not start."""
+        note = note or (RESTART_NOTE if unit.result.carried.is_restarted else "")
         try:
-            session = self._launcher.start(unit, campaign, account, ticket, note)
+            order = self._order_of(with_note(unit, note), campaign, account)
+            session = self._session(unit, campaign, account, ticket, self._hosts.of(unit.account).start(order))
         except (PacelineError, OSError) as error:
             if isinstance(error, NoRoomForSession):
                 self._resume_launches_at = now + NO_ROOM_SECONDS
@@ -205,6 +231,150 @@ class Dispatcher:
                 break
         return left < BATCH
 
+    # -- what a host starts ----------------------------------------------------------------------
+
+    def _session(
+        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, handle: Handle
+    ) -> LiveSession:
+        profile = self._agents(campaign.agent)
+        return LiveSession(
+            unit=unit,
+            campaign=campaign,
+            profile=profile,
+            account=account,
+            ticket=ticket,
+            handle=handle,
+            is_resumed=self._is_resumed(unit, profile),
+            output=self._hosts.of(unit.account).output_of(handle, profile.provider, self._settings.tz),
+        )
+
+    def _order_of(self, unit: Unit, campaign: Campaign, account: Account | None) -> SessionOrder:
+        """Return what the host is to start. A conversation that had begun is resumed where the agent can."""
+        assert unit.attempt_id is not None
+        profile = self._agents(campaign.agent)
+        conversation_id = unit.conversation_id if self._is_resumed(unit, profile) else None
+        env = campaign.env | port_variable(unit) | _check_variable(unit)
+        changed = {"permissions": permissions_of(campaign, profile), "env": env}
+        task = Task(
+            unit_id=unit.id,
+            attempt_id=unit.attempt_id,
+            prompt=_prompt_of(unit, profile, conversation_id),
+            cwd=unit.spec.cwd,
+            conversation_id=conversation_id,
+            **fields_of(Task, campaign) | changed,
+        )
+        gateway = self._settings.gateway
+        if account is not None and split_login(unit.account or "")[1] != LOCAL:
+            account, gateway = self._for_host(account)
+        return SessionOrder(
+            profile=profile,
+            task=task,
+            account=account,
+            rules=environment_rules(campaign, self._key_variables),
+            timeout=campaign.timeout,
+            stall=self._settings.stall,
+            gateway=gateway,
+            output=unit.spec.output,
+            begun_at=unit.begun_at or unit.started_at,
+        )
+
+    def _for_host(self, account: Account) -> tuple[Account, GatewayAddress | None]:
+        """Return the account and the gateway as another machine uses them.
+
+        The folders of its logins are below another home folder. It gets the key of this account alone, and knows its
+        own way to the gateway.
+        """
+        gateway = self._settings.gateway
+        if gateway is not None:
+            gateway = GatewayAddress("", key=gateway.key_of(account.name)) if account.via_gateway else None
+        return portable_account(account, self._hosts.local.user_home), gateway
+
+    def _is_resumed(self, unit: Unit, profile: AgentProfile) -> bool:
+        """Return whether the conversation of the unit is continued."""
+        return unit.conversation_id is not None and profile.can_resume
+
+    # -- units of an engine before, or of a pass that failed --------------------------------------
+
+    def recover(self, campaigns: Mapping[str, Campaign], now: float) -> None:
+        """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
+        never_began = self._take_up(self._store.running_units(also_cancelled=True), campaigns, now)
+        self._end_checks([unit for unit in never_began if unit.result.session_end is not None], campaigns, now)
+        self._outcomes.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
+        owned = [session.handle.attempt_id for session in self._live.values()] + self._stages.attempt_ids()
+        local = self._hosts.local.executor
+        for orphan in local.sweep(owned):
+            log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
+            stray = local.adopt(orphan.attempt_id) if orphan.action == "stopped" else None
+            self._strays += [] if stray is None else [stray]
+        self.has_cancelled = True
+
+    def settle_cancelled(self, campaigns: Mapping[str, Campaign], now: float) -> None:
+        """Bring the attempts to their ends whose units were cancelled and that nobody follows."""
+        if not self.has_cancelled:
+            return
+        cancelled = [unit for unit in self._store.running_units(also_cancelled=True) if unit.state != "running"]
+        never_began = self._take_up(cancelled, campaigns, now)
+        commands = [*self._stages.attempt_ids(), *self._live_strays()]
+        over = [unit for unit in never_began if not any(each.startswith(f"{unit.attempt_id}-") for each in commands)]
+        self._outcomes.store([self._lost(unit, now) for unit in over], now)
+        self.has_cancelled = len(cancelled) > len(over)
+
+    def _take_up(self, units: Sequence[Unit], campaigns: Mapping[str, Campaign], now: float) -> list[Unit]:
+        """Adopt the sessions of units that nobody follows. Returns the units that have none."""
+        never_began: list[Unit] = []
+        known = {*self._live, *(unit.id for unit in self._stages.units())}
+        for unit in units:
+            if unit.id in known:
+                continue
+            campaign = campaigns.get(unit.campaign)
+            is_counted = unit.state != "running" and unit.result.session_end is not None
+            session = None if campaign is None or is_counted else self._adopted(unit, campaign)
+            if unit.phase in STAGES and campaign is not None:
+                self._stages.resume(unit, campaign, now)
+            elif session is None:
+                never_began.append(unit)
+            else:
+                if unit.state != "running":
+                    session.ending = CANCELLED
+                self._governor.adopt(session.ticket, now=now)
+                self._live[unit.id] = session
+        return never_began
+
+    def _end_checks(self, units: Sequence[Unit], campaigns: Mapping[str, Campaign], now: float) -> None:
+        """End the checks of units that were cancelled while no engine ran."""
+        for unit in units:
+            campaign = campaigns.get(unit.campaign)
+            if campaign is not None:
+                self._stages.resume(msgspec.structs.replace(unit, phase="checking"), campaign, now)
+                self._stages.drop(unit.id, now)
+
+    def _lost(self, unit: Unit, now: float) -> OutcomeRecord:
+        lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
+        record = self._outcomes.record_of(unit, CANCELLED if unit.state == "cancelled" else lost, now)
+        return msgspec.structs.replace(record, result=msgspec.structs.replace(unit.result, session_end=None))
+
+    def _adopted(self, unit: Unit, campaign: Campaign) -> LiveSession | None:
+        """Return the session that an engine before has started; None if there is none, or its agent has ended well."""
+        host = self._hosts.of_unit(unit)
+        if unit.attempt_id is None or (unit.phase in STAGES and host is not self._hosts.local):
+            return None
+        account_id, _ = split_login(unit.account or "")
+        account = self._accounts.of(campaign, account_id)
+        unit = placed(unit, campaign, host.home)
+        handle = host.adopt(self._order_of(unit, campaign, account))
+        if handle is None:
+            return None
+        local_host = self._settings.local_host
+        ticket = unit_ticket(unit, campaign, self._accounts, unit.attempt_id or "", local_host=local_host)
+        session = self._session(unit, campaign, account, ticket, handle)
+        session.output.is_catching_up = True
+        return session
+
+    def _live_strays(self) -> list[str]:
+        """Return the sessions and commands that belong to no unit and have not ended yet."""
+        self._strays = [each for each in self._strays if not each.state().is_over]
+        return [each.attempt_id for each in self._strays]
+
 
 def _unattempted(unit: Unit) -> Unit:
     """Return a claimed unit with the counters from before: no agent was started, and nothing has gone wrong."""
@@ -224,3 +394,23 @@ def startable_campaigns(campaigns: Mapping[str, Campaign], live: Iterable[LiveSe
         if current is not None and current.created_at != session.campaign.created_at:
             of_deleted.add(current.name)
     return [campaign for campaign in campaigns.values() if campaign.name not in of_deleted]
+
+
+def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:
+    """Return the campaign's permissions. In a worktree of its own an agent may edit, unless the plan says otherwise."""
+    is_own = campaign.workspace is not None and "edit" in profile.permissions
+    return campaign.permissions or ("edit" if is_own else None)
+
+
+def _prompt_of(unit: Unit, profile: AgentProfile, conversation_id: str | None) -> str:
+    """Return the prompt: the feedback of a failed check goes into the conversation, or follows the task."""
+    feedback = unit.result.feedback
+    if conversation_id is not None:
+        return feedback or profile.resume_prompt
+    return f"{unit.spec.prompt}\n\n{feedback}" if feedback and profile.start else unit.spec.prompt
+
+
+def _check_variable(unit: Unit) -> dict[str, str]:
+    """Return the output of the last check after it failed, for agents that cannot resume a conversation."""
+    checks = unit.result.checks
+    return {"PACELINE_CHECK_OUTPUT": checks[-1].output} if checks and unit.result.feedback else {}

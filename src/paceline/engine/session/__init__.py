@@ -1,6 +1,5 @@
 """One session of an agent.
 
-- `launcher`: from a claimed unit to a running session; `recovery`: back to those of an engine before
 - `live_session`: what the output of a session means while it runs
 - `session_monitor`: reads all sessions and ends those that must stop
 - `window_landing`: ends at a turn, on request or before a quota window closes

@@ -28,7 +28,6 @@ from paceline.core.values.scopes import CHECKS
 from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.journal import EngineJournal, pause_event
-from paceline.engine.session.launcher import with_note
 from paceline.engine.session.live_session import LiveSession, outcome_of_request
 from paceline.engine.session.unit_results import this_host
 from paceline.engine.work.stage_commands import (
@@ -804,6 +803,14 @@ def placed(unit: Unit, campaign: Campaign, home: Path) -> Unit:
     place = workspace_place(unit, campaign, home)
     output = None if unit.spec.output is None else mapped_path(place, unit.spec.output)
     return msgspec.structs.replace(unit, spec=msgspec.structs.replace(unit.spec, cwd=place.cwd, output=output))
+
+
+def with_note(unit: Unit, note: str) -> Unit:
+    """Return the unit with a note for its agent before the next prompt."""
+    if not note:
+        return unit
+    feedback = "\n".join(part for part in (note, unit.result.feedback) if part)
+    return msgspec.structs.replace(unit, result=msgspec.structs.replace(unit.result, feedback=feedback))
 
 
 def with_result(unit: Unit, **fields: object) -> Unit:
