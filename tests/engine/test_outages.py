@@ -13,7 +13,7 @@ from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine.engine import Engine
-from paceline.engine.session.conclusion import not_started_outcome
+from paceline.engine.session.live_session import not_started_outcome
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
 from paceline.executors.process import ProcessExecutor

@@ -29,7 +29,6 @@ from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import EndRequests, Landings
 from paceline.engine.settings import EngineSettings
-from paceline.engine.work.attempt_outcome import OutcomeRecorder
 from paceline.engine.work.retention import EventRetention, OutputRetention
 from paceline.engine.work.stage_commands import CHECK_TICKETS
 from paceline.engine.work.unit_stages import UnitStages
@@ -114,23 +113,22 @@ class Cycle:
         )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)
-        self._monitor = SessionMonitor(driver, hosts, self.journal, self.live)
-        self._outcomes = OutcomeRecorder(
+        self._monitor = SessionMonitor(
             store,
-            governor,
+            driver,
             hosts,
             settings,
-            monitor=self._monitor,
-            pacer=self._pacer,
             journal=self.journal,
+            pacer=self._pacer,
             exclusions=self.queues.exclusions,
+            live=self.live,
         )
         self._stages = UnitStages(
             store,
             governor,
             hosts,
             self.journal,
-            self._outcomes.breaker,
+            self._monitor.breaker,
             key_variables=settings.key_variables,
         )
         self._cleanup = WorkspaceCleanup(store, hosts)
@@ -141,14 +139,14 @@ class Cycle:
             settings,
             agents,
             queues=self.queues,
-            outcomes=self._outcomes,
+            monitor=self._monitor,
             journal=self.journal,
             live=self.live,
             stages=self._stages,
         )
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
         self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparing)
-        self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._outcomes.history)
+        self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._monitor.history)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
@@ -205,11 +203,11 @@ class Cycle:
             yield from self._monitor.read_all()
             now = self._driver.now()
             self._monitor.stop_ending(now)
-            self._outcomes.record_ended(self.live, self.campaigns.values(), self._stages, now)
-        if self._outcomes.unarchived:
-            self._outcomes.archive(now)
+            self._monitor.record_ended(self.campaigns.values(), self._stages, now)
+        if self._monitor.unarchived:
+            self._monitor.archive(now)
         self._move_stages(now)
-        if self._outcomes.breaker.has_paused:
+        if self._monitor.breaker.has_paused:
             self._load_campaigns(now)
         if self._dispatcher.has_cancelled:
             self._dispatcher.settle_cancelled(self.campaigns, now)
@@ -239,10 +237,9 @@ class Cycle:
             self._stages.clean_up()
         if self._stages.staged:
             over = list(self._stages.step(self.campaigns, now))
-            self._outcomes.store(over, now, self._stages.take_delivered())
-        stored, self._outcomes.stored = self._outcomes.stored, []
+            self._monitor.store(over, now, self._stages.take_delivered())
+        stored, self._monitor.stored = self._monitor.stored, []
         for record in stored:
-            self._outcomes.history.learn(record)
             campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
             if campaign is not None and campaign.workspace is not None:
                 self._stages.remove_workspace(record, campaign)
@@ -335,8 +332,8 @@ class Cycle:
             }
         changed = [campaign for name, campaign in self.campaigns.items() if before.get(name) != campaign]
         for campaign in changed:
-            self._outcomes.breaker.forget(campaign.name)
-        self._outcomes.breaker.has_paused = False
+            self._monitor.breaker.forget(campaign.name)
+        self._monitor.breaker.has_paused = False
         apply_campaign_limits(self.governor, changed, now)
         limit_checks(self.governor, changed, self._settings.checks, now)
 

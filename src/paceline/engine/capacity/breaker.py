@@ -80,7 +80,6 @@ class CampaignBreaker:
         """How often in a row the workspace of a unit could not be made, though those of others could."""
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
-        self._hastened: dict[str, float] = {}
 
     def forget(self, campaign: str) -> None:
         """Start a new count: the campaign was added, changed or resumed."""
@@ -140,13 +139,11 @@ class CampaignBreaker:
                 return msgspec.structs.replace(outcome, ending="barred", resume_at=None)
         return outcome
 
-    def hastened(self) -> dict[str, float]:
-        """Return the delayed units of campaigns that have proven themselves since, and when they resume. Empties it."""
-        hastened, self._hastened = self._hastened, {}
-        return hastened
-
     def after(self, records: Iterable[OutcomeRecord], now: float) -> list[Campaign]:
-        """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored."""
+        """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored.
+
+        Delayed units of a campaign that has proven itself are resumed earlier.
+        """
         reasons: dict[str, str] = {}
         for record in records:
             name, unit = split_unit_id(record.unit_id)
@@ -167,7 +164,7 @@ class CampaignBreaker:
         match transition.ending:
             case "succeeded":
                 if streak.delayed or not streak.is_proven:
-                    self._hastened |= streak.delayed
+                    self._store.hasten_units(streak.delayed)
                     self._streaks[name] = _Streak(is_proven=True)
             case "failed" if not streak.is_proven:
                 return self._reason_after_failure(name, unit, transition.reason, streak)

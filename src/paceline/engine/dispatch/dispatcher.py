@@ -20,11 +20,10 @@ from paceline.core.values.fields import fields_of
 from paceline.engine.dispatch.placement import Overdue, host_scope
 from paceline.engine.dispatch.ticket_queues import TicketQueue, TicketQueues, unit_ticket
 from paceline.engine.journal import EngineJournal, start_event
-from paceline.engine.session.conclusion import NO_ROOM_SECONDS, start_error_outcome
-from paceline.engine.session.live_session import LiveSession
+from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, start_error_outcome
+from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.unit_results import RESTART_NOTE, starts_over, without_conversation
 from paceline.engine.settings import EngineSettings
-from paceline.engine.work.attempt_outcome import OutcomeRecorder
 from paceline.engine.work.stage_commands import port_variable
 from paceline.engine.work.unit_stages import UnitStages, outcome_of_error, placed, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
@@ -57,7 +56,7 @@ class Dispatcher:
         agents: Callable[[str], AgentProfile],
         *,
         queues: TicketQueues,
-        outcomes: OutcomeRecorder,
+        monitor: SessionMonitor,
         journal: EngineJournal,
         live: dict[str, LiveSession],
         stages: UnitStages,
@@ -70,7 +69,7 @@ class Dispatcher:
         self._key_variables = settings.key_variables
         self._agents = agents
         self._queues = queues
-        self._outcomes = outcomes
+        self._monitor = monitor
         self._journal = journal
         self._live = live
         self._stages = stages
@@ -131,11 +130,11 @@ class Dispatcher:
         for ticket_id, unit in zip(ticket_ids, units, strict=False):
             outcome = self._launch(unit, queue, ticket_id, now)
             if outcome is not None:
-                not_started.append(self._outcomes.record_of(unit, outcome, now, campaign.max_attempts))
+                not_started.append(self._monitor.record_of(unit, outcome, now, campaign.max_attempts))
                 self._queues.abandon(ticket_id, now)
         for ticket_id in ticket_ids[len(units) :]:
             self._queues.give_back(ticket_id, now)
-        self._outcomes.store(not_started, now)
+        self._monitor.store(not_started, now)
 
     def _started_over(self, unit: Unit, campaign: Campaign, now: float) -> Unit:
         """Return the claimed unit, without its conversation if that is too large to resume after its park."""
@@ -165,10 +164,10 @@ class Dispatcher:
         """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
         not_started: list[OutcomeRecord] = []
         for work in self._stages.collect(campaigns, now):
-            outcome = self._outcomes.breaker.judged_setup(work.unit.id, work.outcome)
+            outcome = self._monitor.breaker.judged_setup(work.unit.id, work.outcome)
             if outcome is not None and outcome.ending == "not_started":
                 _, host = split_login(work.unit.account or "")
-                self._outcomes.exclusions.add(work.campaign.name, host, outcome.reason, now)
+                self._queues.exclusions.add(work.campaign.name, host, outcome.reason, now)
             if outcome is None:
                 if not self._stages.is_claimed(work, now):
                     self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked
@@ -176,10 +175,10 @@ class Dispatcher:
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)
             if outcome is not None:
                 unit = _unattempted(work.unit) if outcome.ending == "yielded" else work.unit
-                record = self._outcomes.record_of(unit, outcome, now, work.campaign.max_attempts)
+                record = self._monitor.record_of(unit, outcome, now, work.campaign.max_attempts)
                 not_started.append(msgspec.structs.replace(record, result=unit.result))
                 self._queues.abandon(work.ticket.id, now)
-        self._outcomes.store(not_started, now)
+        self._monitor.store(not_started, now)
 
     def _start(
         self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, now: float, note: str = ""
@@ -299,7 +298,7 @@ class Dispatcher:
         """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
         never_began = self._take_up(self._store.running_units(also_cancelled=True), campaigns, now)
         self._end_checks([unit for unit in never_began if unit.result.session_end is not None], campaigns, now)
-        self._outcomes.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
+        self._monitor.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
         owned = [session.handle.attempt_id for session in self._live.values()] + self._stages.attempt_ids()
         local = self._hosts.local.executor
         for orphan in local.sweep(owned):
@@ -316,7 +315,7 @@ class Dispatcher:
         never_began = self._take_up(cancelled, campaigns, now)
         commands = [*self._stages.attempt_ids(), *self._live_strays()]
         over = [unit for unit in never_began if not any(each.startswith(f"{unit.attempt_id}-") for each in commands)]
-        self._outcomes.store([self._lost(unit, now) for unit in over], now)
+        self._monitor.store([self._lost(unit, now) for unit in over], now)
         self.has_cancelled = len(cancelled) > len(over)
 
     def _take_up(self, units: Sequence[Unit], campaigns: Mapping[str, Campaign], now: float) -> list[Unit]:
@@ -350,7 +349,7 @@ class Dispatcher:
 
     def _lost(self, unit: Unit, now: float) -> OutcomeRecord:
         lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
-        record = self._outcomes.record_of(unit, CANCELLED if unit.state == "cancelled" else lost, now)
+        record = self._monitor.record_of(unit, CANCELLED if unit.state == "cancelled" else lost, now)
         return msgspec.structs.replace(record, result=msgspec.structs.replace(unit.result, session_end=None))
 
     def _adopted(self, unit: Unit, campaign: Campaign) -> LiveSession | None:

@@ -1,7 +1,7 @@
 """One session of an agent.
 
-- `live_session`: what the output of a session means while it runs
-- `session_monitor`: reads all sessions and ends those that must stop
+- `live_session`: what the output of a session means while it runs, and the outcome of its attempt
+- `session_monitor`: reads all sessions, ends those that must stop, and records how attempts ended
 - `window_landing`: ends at a turn, on request or before a quota window closes
-- `conclusion`: the outcome of an attempt; `unit_results`: what it adds to the result of its unit
+- `unit_results`: what an attempt adds to the result of its unit
 """

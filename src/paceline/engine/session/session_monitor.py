@@ -1,23 +1,38 @@
-"""The monitor of live sessions: reads their output, reports its signals, and ends the sessions that must stop.
+"""The live sessions of an engine: their output is read, those that must stop are ended, and their ends are recorded.
 
-Here: what is done with the output of all sessions, and the errors of single ones, which the others do not notice.
-Never here: what one output means (`live_session.py`).
+Here: what is done with the output of all sessions, the errors of single ones, which the others do not notice, and the
+outcome of attempts in the order in which it must be stored; when a parked unit resumes. Never here: what one output
+means (`live_session.py`), and whether a unit may start again: the Governor lets one canary go first, whichever it is.
 """
 
-import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 import msgspec
 
-from paceline.core.signals import BillingStop, Signal
-from paceline.engine.journal import EngineJournal
-from paceline.engine.session.live_session import LiveSession
+from paceline.core import WindowStatus
+from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
+from paceline.core.gates.reopening_wave import first_look
+from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal, Unreachable
+from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_after
+from paceline.engine.capacity.breaker import CampaignBreaker
+from paceline.engine.capacity.deadline_pacer import DeadlinePacer
+from paceline.engine.dispatch.placement import Exclusions
+from paceline.engine.dispatch.ticket_queues import session_scopes
+from paceline.engine.journal import EngineJournal, pause_event, unit_event
+from paceline.engine.session.live_session import LiveSession, conclude_attempt
+from paceline.engine.session.unit_results import result_after
+from paceline.engine.session.window_landing import UnitSizes
+from paceline.engine.settings import EngineSettings
+from paceline.engine.work.unit_stages import UnitStages
+from paceline.events import Event
+from paceline.executors import Handle, SessionState
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.redaction.stored_text import signal_without_secrets
-from paceline.store import UnitResult
+from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitResult
 
 log = logging.getLogger("paceline.engine")
 
@@ -30,59 +45,11 @@ SessionStep = Literal["examine", "read", "stop", "conclude", "archive"]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The errors in a row of one step, and when it is tried again."""
+    """The errors in a row of one step of a session, and when it is tried again."""
 
     count: int
     retry_at: float
     error: str
-
-
-class SessionFaults:
-    """The errors of live sessions, by step. A step that worked has none, so its next error is logged again."""
-
-    def __init__(self) -> None:
-        self._faults: dict[tuple[str, SessionStep], Fault] = {}
-
-    def of(self, attempt_id: str, step: SessionStep) -> Fault | None:
-        """Return the errors of the step since it worked last."""
-        return self._faults.get((attempt_id, step))
-
-    def may_try(self, attempt_id: str, step: SessionStep, now: float) -> bool:
-        """Return whether the step has no error, or its wait is over. A clock that is set back makes no wait longer."""
-        fault = self.of(attempt_id, step)
-        return fault is None or not 0 < fault.retry_at - now <= RETRY_SECONDS[-1]
-
-    def isolate(self, attempt_id: str, step: SessionStep, now: float, work: Callable[[], Value]) -> Value | None:
-        """Do the step of one session, unless its wait after an error lasts. An error is noted and keeps to it.
-
-        Returns None if the step was not done.
-        """
-        if self._faults and not self.may_try(attempt_id, step, now):
-            return None
-        try:
-            value = work()
-        except Exception as error:  # noqa: BLE001 (it is logged, and keeps to this session)
-            self.note_error(attempt_id, step, error, now)
-            return None
-        if self._faults:
-            self._faults.pop((attempt_id, step), None)
-        return value
-
-    def note_error(self, attempt_id: str, step: SessionStep, error: Exception, now: float) -> None:
-        """Count an error of the step. The first one in a row is logged."""
-        before = self.of(attempt_id, step)
-        count = 1 if before is None else before.count + 1
-        if before is None:
-            message = "cannot %s session %s; it is tried again, and the others continue"
-            log.error(message, step, attempt_id, exc_info=error)
-        wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
-        self._faults[attempt_id, step] = Fault(count, now + wait, f"{type(error).__name__}: {error}")
-
-    def forget(self, attempt_id: str) -> None:
-        """Drop the errors of a session that is over."""
-        if self._faults:
-            for key in [key for key in self._faults if key[0] == attempt_id]:
-                del self._faults[key]
 
 
 STOP_SECONDS = 60.0
@@ -92,57 +59,106 @@ PIECES_PER_PASS = 4
 
 LAST_PIECES = 2
 """Reads at the end of a session: what it printed since it was read, and a look whether that was all."""
+MOST_FAULTS = 5
+"""Errors in a row after which the output of an ended session is given up: half a minute, longer than a busy disk."""
 
 
 class SessionMonitor:
-    """Reads all live sessions once per pass. What they report is stored before any of them is ended."""
+    """Reads all live sessions once per pass, ends those that must stop, and records attempts that are over.
+
+    What sessions report is stored before any of them is ended, and their outcomes before their slots are released.
+    """
 
     def __init__(
-        self, driver: GovernorDriver, hosts: HostRegistry, journal: EngineJournal, live: Mapping[str, LiveSession]
+        self,
+        store: Store,
+        driver: GovernorDriver,
+        hosts: HostRegistry,
+        settings: EngineSettings,
+        *,
+        journal: EngineJournal,
+        pacer: DeadlinePacer,
+        exclusions: Exclusions,
+        live: dict[str, LiveSession],
     ) -> None:
+        self._store = store
         self._governor = driver.governor
         self._now = driver.now
         self._metrics = driver.metrics
         self._hosts = hosts
+        self._settings = settings
         self._journal = journal
+        self._pacer = pacer
+        self._exclusions = exclusions
         self._live = live
-        self.faults = SessionFaults()
+        self._faults: dict[tuple[str, SessionStep], Fault] = {}
+        """The errors of single sessions. A step that worked has none, so its next error is logged again."""
+        self.breaker = CampaignBreaker(store)
+        self.history = UnitSizes(store)
         self.is_behind = False
         """Whether a session has more output than this pass has read."""
+        self.unarchived: list[Handle] = []
+        self.stored: list[OutcomeRecord] = []
+        """The outcomes that were stored, until the pass has seen to what follows from them."""
+        self._probed_at: dict[str, float] = {}
+        """When the first parked unit of each payer resumes."""
 
     def read_all(self) -> Iterator[None]:
         """Read a share of the new output of every session. Yields after each piece, so that others have their turn."""
         self.is_behind = False
         for session in list(self._live.values()):
             if session.ending is None or self._is_over(session):
-                yield from self._read_share(session)
+                for _ in range(PIECES_PER_PASS):
+                    if not self._read(session, self._now()):
+                        break
+                    yield
+                else:
+                    self.is_behind = True
+
+    def _isolate(
+        self, handle: Handle, step: SessionStep, now: float, work: Callable[..., Value], *arguments: object
+    ) -> Value | None:
+        """Do the step of one session, unless its wait after an error lasts. An error is noted and keeps to it.
+
+        The first one in a row is logged. A clock that is set back makes no wait longer. Returns None if the step was
+        not done.
+        """
+        before = self._faults.get((handle.attempt_id, step))
+        if before is not None and 0 < before.retry_at - now <= RETRY_SECONDS[-1]:
+            return None
+        try:
+            value = work(*arguments)
+        except Exception as error:
+            count = 1 if before is None else before.count + 1
+            if before is None:
+                message = "cannot %s session %s; it is tried again, and the others continue"
+                log.error(message, step, handle.attempt_id, exc_info=error)
+            wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
+            self._faults[handle.attempt_id, step] = Fault(count, now + wait, f"{type(error).__name__}: {error}")
+            return None
+        if before is not None:
+            del self._faults[handle.attempt_id, step]
+        return value
 
     def _is_over(self, session: LiveSession) -> bool:
-        attempt_id = session.handle.attempt_id
-        return bool(self.faults.isolate(attempt_id, "examine", self._now(), lambda: session.handle.state().is_over))
+        handle = session.handle
+        return bool(self._isolate(handle, "examine", self._now(), lambda: handle.state().is_over))
 
-    def _read_share(self, session: LiveSession) -> Iterator[None]:
-        for _ in range(PIECES_PER_PASS):
-            if not self.read(session, self._now()):
-                return
-            yield
-        self.is_behind = True
-
-    def read(self, session: LiveSession, now: float) -> bool:
+    def _read(self, session: LiveSession, now: float) -> bool:
         """Read a piece of the session's new output, and take its signals. Returns whether there may be more."""
         session.output.is_behind = False
-        self.faults.isolate(session.handle.attempt_id, "read", now, lambda: self._read(session, now))
+        self._isolate(session.handle, "read", now, self._read_piece, session, now)
         return session.output.is_behind
 
-    def _read(self, session: LiveSession, now: float) -> None:
+    def _read_piece(self, session: LiveSession, now: float) -> None:
         was_catching_up = session.output.is_catching_up
         signals = session.read(now)
         if session.output.is_behind or signals or was_catching_up:
-            self.take_signals(session, signals, now)
+            self._take_signals(session, signals, now)
         else:
             self._leave_early(session, now)
 
-    def read_whole(self, session: LiveSession, now: float) -> bool:
+    def _read_whole(self, session: LiveSession, now: float) -> bool:
         """Read the last output of a session that is over. Returns whether nothing is left to read.
 
         One that printed more than its share of this pass has its turn in the next one, between those of others.
@@ -151,8 +167,8 @@ class SessionMonitor:
             self.is_behind = True
             return False
         for _ in range(LAST_PIECES):
-            if not self.read(session, now):
-                return self.faults.of(session.handle.attempt_id, "read") is None
+            if not self._read(session, now):
+                return (session.handle.attempt_id, "read") not in self._faults
         self.is_behind = True
         return False
 
@@ -163,19 +179,19 @@ class SessionMonitor:
             self._journal.collect(now)
             self._journal.save(now)  # the reset is stored before anything else
         for session in ending:
-            self.faults.isolate(session.handle.attempt_id, "stop", now, functools.partial(self._stop, session, now))
+            self._isolate(session.handle, "stop", now, self._stop, session, now)
 
-    def take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
+    def _take_signals(self, session: LiveSession, signals: Sequence[Signal], now: float) -> None:
         """Count tokens, report signals, and decide whether the session must end."""
         if (tokens := session.new_tokens()) > 0:
             self._governor.count_tokens(session.ticket.id, tokens, now=now)
         for signal in signals:
-            self.report(session, signal, now)
+            self._report(session, signal, now)
             session.judge(signal, now)
         session.check_retries(now)
         self._leave_early(session, now)
         if (billed := session.check_payer()) is not None:
-            self.report(session, BillingStop(detail=billed), now)
+            self._report(session, BillingStop(detail=billed), now)
 
     def _leave_early(self, session: LiveSession, now: float) -> None:
         """End it for what others did meanwhile: a person asks for its end, or only the reserve is left."""
@@ -184,7 +200,7 @@ class SessionMonitor:
         if session.conversation is not None:
             session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
 
-    def count_lost(self, session: LiveSession, result: UnitResult) -> None:
+    def _count_lost(self, session: LiveSession, result: UnitResult) -> None:
         """Count the context that the attempt has paid again."""
         before = session.unit.result
         estimated = result.lost_tokens_estimated - before.lost_tokens_estimated
@@ -195,7 +211,7 @@ class SessionMonitor:
             if tokens > 0:
                 self._metrics.lost_tokens.add(session.reported_scope, source, by=tokens)
 
-    def report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
+    def _report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""
         scope, signal = session.reported_scope if scope is None else scope, signal_without_secrets(signal)
         self._governor.report(scope, signal, now=now, origin=session.unit.id)
@@ -209,3 +225,200 @@ class SessionMonitor:
             session.stop_asked_at = now
         elif now - session.stop_asked_at > STOP_SECONDS:
             self._hosts.kill(session.handle)
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def record_ended(self, campaigns: Iterable[Campaign], stages: UnitStages, now: float) -> None:
+        """Store the outcome of every session that is over, then archive its output and release its slot.
+
+        Work that ended well and is to be checked or delivered goes to its stages instead.
+        """
+        ended: list[tuple[LiveSession, OutcomeRecord]] = []
+        for session in self._live.values():
+            record = self._isolate(session.handle, "conclude", now, self._conclude, session, now)
+            if record is not None:
+                ended.append((session, record))
+        if ended and self._journal.has_learnt:
+            self._journal.collect(now)  # a closed window is emitted before what became of its units
+            self._journal.save(now)
+        self.store([record for session, record in ended if not _is_to_verify(session, record)], now)
+        for session, record in ended:
+            if _is_to_verify(session, record):
+                stages.take_over(session, record)
+        for session, record in ended:
+            if record.result is not None and record.result.lost_tokens > session.unit.result.lost_tokens:
+                self._count_lost(session, record.result)
+            del self._live[session.unit.id]
+            self.unarchived.append(session.handle)
+        try:
+            self._pacer.on_attempts(ended, campaigns, now)
+        finally:  # nobody but this pass knows of the slots
+            for session, record in ended:
+                has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window
+                give_back = self._governor.release if has_worked else self._governor.abandon
+                give_back(session.ticket.id, now=now)
+
+    def _conclude(self, session: LiveSession, now: float) -> OutcomeRecord | None:
+        """Return what to store of a session that is over and read whole."""
+        state = session.handle.state()
+        if not state.is_over:
+            return None
+        attempt_id = session.handle.attempt_id
+        for fault in (self._faults.get((attempt_id, "read")), self._faults.get((attempt_id, "conclude"))):
+            if fault is not None and fault.count >= MOST_FAULTS:
+                lost = AttemptOutcome(ending="lost", reason=f"its output could not be read ({fault.error})")
+                return self._record_of_session(session, state, lost, now)
+        if not self._read_whole(session, now):
+            return None
+        outcome, signals = conclude_attempt(session, state, now)
+        self._take_signals(session, signals, now)
+        self._report_silent_limit(session, outcome, now)
+        return self._record_of_session(session, state, outcome, now)
+
+    def archive(self, now: float) -> None:
+        """Put away the output of recorded attempts. What cannot be put away is tried again at later passes."""
+        waiting, self.unarchived = self.unarchived, []
+        for handle in waiting:
+            if self._isolate(handle, "archive", now, self._put_away, handle):
+                self._faults = {key: fault for key, fault in self._faults.items() if key[0] != handle.attempt_id}
+            else:
+                self.unarchived.append(handle)
+
+    def _put_away(self, handle: Handle) -> bool:
+        self._hosts.archive(handle)
+        return True
+
+    def store(
+        self, records: list[OutcomeRecord], now: float, delivered: Mapping[str, Event] = MappingProxyType({})
+    ) -> None:
+        """Store outcomes in one transaction with the events of each that was accepted, and the pauses that follow.
+
+        `delivered` are the events of what was delivered, by unit.
+        """
+        given, records = records, [self.breaker.delayed(record, now) for record in records]
+        yielding = {record.unit_id for record, before in zip(records, given, strict=True) if record is not before}
+        if records:
+            with self._journal.together():
+                are_stored = self._store.record_outcomes(records, now=now)
+                accepted = [record for record, is_stored in zip(records, are_stored, strict=True) if is_stored]
+                for record in accepted:
+                    if record.unit_id in delivered:
+                        self._journal.append(delivered[record.unit_id])
+                    self._journal.append(unit_event(record, now, others_first=record.unit_id in yielding))
+                for campaign in self.breaker.after(accepted, now):
+                    self._store.set_campaign(campaign)
+                    self._journal.append(pause_event(campaign, now))
+            self.stored += accepted
+            for record in accepted:
+                self.history.learn(record)
+
+    def record_of(
+        self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
+    ) -> OutcomeRecord:
+        """Return what to store of an attempt that has no session."""
+        return OutcomeRecord(
+            unit_id=unit.id,
+            fence=unit.fence,
+            transition=self._transition_of(unit, outcome, now, max_attempts),
+            account=unit.account if unit.conversation_id is not None else None,
+            conversation_id=unit.conversation_id,
+        )
+
+    def _transition_of(self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None) -> Transition:
+        policy = self._settings.policy
+        if max_attempts is not None:
+            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
+        return transition_after(unit.counters, outcome, policy, now)
+
+    def _record_of_session(
+        self, session: LiveSession, state: SessionState, outcome: AttemptOutcome, now: float
+    ) -> OutcomeRecord:
+        outcome = self.breaker.judged(session, outcome, now)
+        if outcome.ending == "parked":
+            outcome = self._parked(session, outcome, now)
+        # After a failure the work starts from the beginning: the cause may lie in the conversation.
+        conversation = None if outcome.ending == "failed" else session.conversation
+        account = session.unit.account if session.account is not None and conversation is not None else None
+        ended_at = now if state.ended_at is None else min(state.ended_at, now)
+        result = result_after(session, outcome, ended_at, self._settings.prices)
+        return OutcomeRecord(
+            unit_id=session.unit.id,
+            fence=session.unit.fence,
+            transition=self._transition_of(session.unit, outcome, now, session.campaign.max_attempts),
+            account=account,
+            conversation_id=conversation,
+            denials=outcome.denials,
+            warnings=outcome.warnings,
+            result=result,
+            resume_cost=0 if conversation is None else self.history.resume_cost(session.campaign, result),
+        )
+
+    def _parked(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> AttemptOutcome:
+        """Add the resume time. A unit without a conversation may run on the first account whose windows open."""
+        closed = self._closed(session.ticket.scopes, now)
+        resume_at = self._resume_at(session.payer, closed, now) or outcome.resume_at
+        if session.conversation is None and session.account is not None:
+            accounts = self._settings.campaign_accounts
+            for each in accounts.ids_of(session.campaign):
+                scopes = session_scopes(session.campaign, accounts.find(each))
+                elsewhere = _opens_at(self._closed(scopes, now))
+                resume_at = None if elsewhere is None or resume_at is None else min(resume_at, elsewhere)
+        # A window that has not reopened at its reset yet can have been spent by nobody.
+        is_late = any(window.missed_at is not None for window in closed)
+        spent_it_alone = session.has_answered and session.is_alone_in_fresh_window and not is_late
+        return msgspec.structs.replace(outcome, resume_at=resume_at, opened_window=spent_it_alone)
+
+    def _report_silent_limit(self, session: LiveSession, outcome: AttemptOutcome, now: float) -> None:
+        """Report a limit that the outcome implies but no signal named. Else the next unit would meet it at once."""
+        ticket = session.ticket.id
+        match outcome.ending:
+            case "parked" if outcome.resume_at is None and not self._closed(session.ticket.scopes, now):
+                self._report(session, QuotaClosed(ticket=ticket, source="backoff"), now)
+            case "account_stopped":
+                kind = session.login_trouble or (AuthFailed if session.output.facts.outcome == "auth" else BillingStop)
+                self._report(session, kind(detail=outcome.reason, ticket=ticket), now)
+            case "unreachable":
+                self._report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)
+            case "not_started" if session.host or self._hosts.states():  # other hosts may have what this one lacks
+                self._exclusions.add(session.campaign.name, session.host, outcome.reason, now)
+            case "not_started":
+                missing = Unreachable(detail=outcome.reason, ticket=ticket)
+                self._report(session, missing, now, session.program_scope)
+
+    def _resume_at(self, payer: str, closed: Sequence[WindowStatus], now: float) -> float | None:
+        """Return the time for one more parked unit: the believed reset.
+
+        The first of each payer resumes at the earliest probe, to find out whether the window has moved.
+        """
+        opens_at = _opens_at(closed)
+        probe_at = max((window.probe_at or now for window in closed), default=None)
+        if opens_at is None or probe_at is None or probe_at >= opens_at or self._probed_at.get(payer, now) > now:
+            return opens_at
+        self._probed_at[payer] = probe_at
+        return probe_at
+
+    def _closed(self, scopes: Sequence[str], now: float) -> list[WindowStatus]:
+        """Return the closed windows on the path."""
+        statuses = [self._governor.status(scope, now=now) for scope in scopes]
+        windows = [window for status in statuses if status is not None for window in status.windows]
+        return [window for window in windows if window.state == "closed"]
+
+
+def _is_to_verify(session: LiveSession, record: OutcomeRecord) -> bool:
+    """Return whether the work of the session is checked, committed or delivered before its unit is done."""
+    is_cancelled = session.ending is not None and session.ending.ending == "cancelled"
+    needs_stages = bool(session.campaign.check) or session.campaign.workspace is not None
+    return record.transition.step == "succeed" and needs_stages and not is_cancelled
+
+
+def _opens_at(closed: Iterable[WindowStatus]) -> float | None:
+    """Return when the windows are believed to be open again; None if there is none."""
+    return max((_believed_opening(window) for window in closed), default=None)
+
+
+def _believed_opening(window: WindowStatus) -> float:
+    """Return the first look after the reset where that is trusted, else the time of the next probe."""
+    probe_at = window.probe_at or 0.0
+    if window.resets_at is None or window.confidence < TRUSTED_CONFIDENCE:
+        return probe_at
+    return max(first_look(window.resets_at), probe_at)

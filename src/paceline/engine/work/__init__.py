@@ -2,6 +2,5 @@
 
 - `unit_stages`: its workspace before the session; check, commit, delivery and removal after it
 - `stage_commands`: the commands of a plan that run there
-- `attempt_outcome`: what is stored of an attempt that is over
 - `retention`: how long workspaces, output and events are kept
 """

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from paceline.agents import load_agent
 from paceline.agents.launch import Task
-from paceline.engine.session.conclusion import STOPPED_EARLY
+from paceline.engine.session.live_session import STOPPED_EARLY
 from paceline.executors import Handle, SessionState
 from paceline.executors.session_end import printed_tail
 from paceline.hosts.messages import SessionOrder

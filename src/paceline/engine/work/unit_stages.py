@@ -732,11 +732,6 @@ class UnitStages:
             self._removals.append((unit, place, job))
 
 
-def needs_stages(campaign: Campaign) -> bool:
-    """Return whether work of the campaign is checked, committed or delivered after its session."""
-    return bool(campaign.check) or campaign.workspace is not None
-
-
 def _commits(campaign: Campaign) -> bool:
     return campaign.workspace is not None and campaign.commit
 
