@@ -257,6 +257,17 @@ async def test_one_campaign_that_cannot_be_placed_does_not_hold_up_the_others(lo
         assert logged == []
 
 
+async def test_the_log_says_that_the_engine_stood_still(logged: list[str]) -> None:
+    async with EngineHarness(heartbeat=1.0) as harness:
+        harness.add("night", 1)
+        await harness.run(10.0)
+        harness.clock.step(125.0)  # `docker pause`
+        await harness.run(300.0)
+
+        assert (harness.states(), harness.failures()) == ({"night/u0": "done"}, 0)
+    assert logged == ["no pass for 125 s: the machine slept, or the engine was stopped or frozen"]
+
+
 async def test_a_command_that_cannot_be_understood_is_reported_and_passed_over(logged: list[str]) -> None:
     async with EngineHarness() as harness:
         harness.send("slot_request", slot={"id": "x"})

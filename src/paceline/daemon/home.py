@@ -21,17 +21,7 @@ from paceline.daemon.times import local_zone, moment
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage, store_trouble
-from paceline.errors import (
-    InvalidSettings,
-    StoreBusy,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreGone,
-    StoreTooNew,
-    StoreTooOld,
-    StoreUnreachable,
-)
+from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
 from paceline.executors import OutputLimits
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts, spool_root
@@ -54,6 +44,9 @@ FLEET_STATE = "fleet"
 """The key under which a shared database has its identity."""
 FLEET_FILE = "fleet"
 """The file in which a home remembers the database that it belongs to."""
+
+STANDSTILLS = (b"do_signal_stop", b"do_freezer_trap", b"__refrigerator")
+"""Where the kernel keeps a process that was stopped (Ctrl-Z), or that is frozen with its container or machine."""
 
 
 class Home:
@@ -132,7 +125,11 @@ class Home:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be stored now."""
+        """Why nothing can start or be stored now: an engine that stands still does neither."""
+        leader = self.lock(ENGINE).holder()
+        if leader is not None and _stands_still(leader.pid):
+            process = f"process {leader.pid} of the engine"
+            return f"{process} is stopped or frozen; `kill -CONT {leader.pid}` continues one that was stopped"
         return store_trouble(self.path)
 
     @cached_property
@@ -165,11 +162,11 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
         store = open_store(settings)
     except StoreUnreachable as error:
         raise StoreUnreachable(f"{error}{_waiting_engine(settings.home)}") from error
-    except (StoreBusy, StoreDamaged, StoreFull, StoreGone, StoreTooNew, StoreTooOld):
-        raise
     except StoreError as error:
         trouble = store_trouble(settings.home)
-        raise error if trouble is None else type(error)(f"{error}: {trouble}") from error
+        if trouble is None or type(error) is not StoreError:
+            raise
+        raise StoreError(f"{error}: {trouble}") from error
     try:
         home = Home(settings, store, environ)
         if (loss := home.lost_work) is not None:
@@ -177,6 +174,13 @@ def open_home(environ: Mapping[str, str] | None = None, start: Path | None = Non
         yield home
     finally:
         store.close()
+
+
+def _stands_still(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/wchan").read_bytes() in STANDSTILLS
+    except OSError:  # it has ended, or is another user's
+        return False
 
 
 def _waiting_engine(home: Path) -> str:

@@ -42,12 +42,8 @@ LOG_FILE = "paceline.log"
 LOGGERS = ("paceline", "uvicorn", "asyncio")
 LOG_BYTES = 1 << 20
 """The file is rotated at this size: weeks of warnings, and never a full disk."""
-
-
 REPEAT_SECONDS = 600.0
 """After this time a warning that still repeats is shown again, with the present time."""
-
-
 SHOWN_WARNINGS = 3
 """One fault causes up to this many: of the engine, of a listener, and of what was under way."""
 

@@ -186,6 +186,8 @@ class Cycle:
         now = self._driver.now()
         if now < self._passed_at - CLOCK_STEP_SECONDS:
             self._store.hasten_units({}, set_back_to=now)
+        elif self._settings.heartbeat + self._settings.lease < (late := now - self._passed_at) < math.inf:
+            log.warning("no pass for %.0f s: the machine slept, or the engine was stopped or frozen", late)
         self._passed_at = now
         if self._lead.is_shared:
             self._lead.keep(now)
@@ -345,9 +347,6 @@ class Cycle:
             return
         if not self._lead.take(now):
             raise LeadLost("another engine has taken the lead of this home")
-        self._renew_units(now)
-
-    def _renew_units(self, now: float) -> None:
         until = now + self._settings.lease
         units = (*(session.unit for session in self.live.values()), *self._stages.units())
         fences = {unit.id: unit.fence for unit in units}

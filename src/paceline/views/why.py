@@ -100,7 +100,7 @@ def explain_unit(
     """
     if trouble is not None and unit.state in ("todo", "running"):
         detail = f"nothing starts, and what ends may be recorded only later: {trouble}"
-        hint = "fix the disk; sessions that run continue, and nothing is charged or lost"
+        hint = "put that right; sessions that run continue, and nothing is charged or lost"
         return [_why(unit, "store_outage", detail, since=unit.started_at, hint=hint)]
     known = {each.scope: each for each in statuses}
     learnt = {scope: each.learnt for scope, each in known.items()}

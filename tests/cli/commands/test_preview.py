@@ -60,16 +60,19 @@ def test_a_preview_of_a_paused_campaign_starts_nothing(workspace: Workspace) -> 
     assert workspace.run_json("preview", plan)["starts"] == []
 
 
-def test_changes_that_workspaces_do_not_contain_are_counted_for_a_command_too(workspace: Workspace) -> None:
+def test_preview_and_run_name_changes_that_workspaces_do_not_contain(workspace: Workspace) -> None:
     repository = new_repository(workspace.folder / "project")
     plan = workspace.plan("true", "a", head='[campaign.workspace]\nkind = "worktree"\n')
     plan.write_text(plan.read_text() + '\ncwd = "project"\n')
     repository.write("kept.txt", "mine\n")
 
     shown = workspace.run("preview", plan).stdout
+    warned = workspace.run("run", plan).stderr
 
+    dirty = f"{repository.top} has uncommitted changes in 1 file, which the workspaces do not contain"
     assert "docs: 1 unit; nothing is started or stored by this" in shown
-    assert f"{repository.top} has uncommitted changes in 1 file, which the workspaces do not contain" in shown
+    assert dirty in shown
+    assert warned.startswith(f"Warning: {dirty}; commit them first")
 
 
 LOGINS = """

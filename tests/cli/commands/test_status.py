@@ -1,9 +1,12 @@
 """`status`: the engine, the pool and the next resume."""
 
+import os
+import signal
 import time
 
 import pytest
-from tests.cli.conftest import Workspace, park, read_until
+from tests.cli.conftest import Workspace, finish, park, read_until
+from tests.executors.conftest import until
 from tests.executors.small_disk import SmallDisk, small_disk
 
 from paceline.daemon.home import open_home
@@ -68,3 +71,22 @@ def test_a_read_only_disk_is_named(workspace: Workspace) -> None:
         failed = workspace.run("status", code=1)
 
     assert f"{workspace.home} is on a disk that can only be read; make it writable" in " ".join(failed.output.split())
+
+
+def test_an_engine_that_stands_still_is_named_by_status_and_why(workspace: Workspace) -> None:
+    engine = workspace.start(
+        "run", workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", head="max_sessions = 1")
+    )
+    read_until(engine, "started docs/a")
+    os.kill(engine.pid, signal.SIGSTOP)
+    with open_home() as home:
+        until(lambda: home.trouble is not None)
+    stopped = [workspace.run(*command).stdout for command in (("status",), ("why", "docs/a"), ("why", "docs/b"))]
+    os.kill(engine.pid, signal.SIGCONT)
+    (workspace.folder / "go").touch()
+    finish(engine)
+    workspace.run("add", workspace.plan("true", "c", name="other"))
+
+    said = f"process {engine.pid} of the engine is stopped or frozen; `kill -CONT {engine.pid}` continues one"
+    assert [said in " ".join(text.split()) for text in stopped] == [True] * 3
+    assert "stopped or frozen" not in workspace.run("why", "other/c").stdout

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from paceline.agents.account import Account
+from paceline.engine import commands
 from paceline.engine.session.unit_results import cost_after
 from paceline.executors import Launch
 from paceline.settings.prices import Price, PriceList
@@ -169,6 +170,30 @@ def test_a_cost_that_is_unknown_once_stays_unknown(before: Cost, is_billed: bool
     after = cost_after(unknown, {"opus-4-6": Tokens(input=MILLION)}, PRICES, is_billed=not is_billed)
 
     assert (unknown.cost, after) == (Cost(), Cost())
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["in one engine", "over a crash"])
+async def test_what_a_cancelled_attempt_used_counts_also_after_a_retry(crashes: bool) -> None:
+    cancelled = Run(stdout=printed(init(), message("a", 100), message("b", 200)), seconds=600.0)
+    again = Run(stdout=printed(init(), message("c", 10)), seconds=600.0)
+    harness = harness_of(cancelled, again)
+
+    async with harness:
+        harness.add_claude("night", 1)
+        await harness.run(60.0)
+        commands.cancel_unit(harness.store, harness.unit("night/u0"), now=harness.clock.now())
+        if crashes:
+            await harness.crash()
+        await harness.run(60.0)
+        once = harness.unit("night/u0").result
+        commands.retry_unit(harness.store, harness.unit("night/u0"), fresh=True, now=harness.clock.now())
+        await harness.run(60.0)
+        commands.cancel_unit(harness.store, harness.unit("night/u0"), now=harness.clock.now())
+        await harness.run(60.0)
+        twice = harness.unit("night/u0").result
+
+    assert [each.tokens for each in (once, twice)] == [Tokens(input=300, output=2), Tokens(input=310, output=3)]
+    assert [each.cost.imputed for each in (once, twice)] == pytest.approx([0.0032, 0.0034])
 
 
 async def test_a_command_has_an_answer_and_no_tokens() -> None:

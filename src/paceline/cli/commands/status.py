@@ -95,7 +95,7 @@ def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
     else:
         fact("engine", "not running; `paceline run PLAN` starts it")
     if (trouble := home.trouble) is not None:
-        fact("store", f"nothing starts: {trouble}")
+        fact("trouble", f"nothing starts: {trouble}")
     sessions = f"{pool.running} of {limit_text(pool.sessions)} sessions running"
     fact("pool", f"{sessions}, {pool.waiting} units waiting, {pool.parked} parked")
     units = msgspec.structs.asdict(status.units)
