@@ -26,8 +26,8 @@ from paceline.detect.provider import (
     HeaderRules,
     Provider,
     ProviderSet,
+    rule,
 )
-from paceline.detect.rules import rule
 
 NOW = 1_790_000_000.0
 
@@ -145,7 +145,7 @@ def test_no_module_but_its_own_names_a_provider() -> None:
     names = re.compile(
         "|".join([*(cli for cli in agent_names() if cli != "command"), "anthropic", "cursor", "openai"]), re.I
     )
-    own = {"services.py", "shared_rules.py"}
+    own = {"shared_rules.py"}
     allowed = {"observation.py": ["openai"], "reader.py": ["claude"]}  # defaults, and what patterns are compiled with
 
     found = {

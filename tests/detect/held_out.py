@@ -15,9 +15,8 @@ from tests.detect.scoring import SOME_TIME, Sample, kind_of, moments_to_see, rig
 
 from paceline.agents import claude, codex, copilot, gemini, openclaw, other_clis
 from paceline.agents.known import LIMITS, PROVIDERS
-from paceline.detect import explain, services, shared_rules
-from paceline.detect.provider import ProviderSet
-from paceline.detect.rules import Rule
+from paceline.detect import explain, shared_rules
+from paceline.detect.provider import ProviderSet, Rule
 
 FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
     "Claude Code, Anthropic": (claude.RULES, frozenset(("claude-code", "anthropic-api", "claude-relay-service"))),
@@ -27,13 +26,13 @@ FAMILIES: dict[str, tuple[tuple[Rule, ...], frozenset[str]]] = {
         frozenset(("gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "crush", "aider")),
     ),
     "OpenAI's shape": (
-        services.OPENAI_RULES,
+        shared_rules.OPENAI_RULES,
         frozenset(
             ("openai-api", "azure-openai", "groq", "openrouter", "together", "bedrock", "ollama", "mistral", "xai")
         ),
     ),
     "Chinese services": (
-        services.ZAI_RULES,
+        shared_rules.ZAI_RULES,
         frozenset(("zai-api", "moonshot-api", "kimi-cli", "qwen-code", "minimax", "deepseek")),
     ),
     "other tools": (

@@ -17,7 +17,7 @@ from tests.detect.scoring import (
 from paceline.agents.known import LIMITS
 from paceline.core.signals import Overloaded, QuotaClosed
 from paceline.detect import explain
-from paceline.detect.rules import pattern
+from paceline.detect.provider import pattern
 
 ROWS = samples()
 # Sample id -> why it is read differently. Empty: all of them are read right.

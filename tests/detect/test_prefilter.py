@@ -8,7 +8,7 @@ from tests.detect.readings import read_line
 
 from paceline.agents.known import LIMITS
 from paceline.detect.prefilter import needed_words, shortest
-from paceline.detect.rules import Rule, pattern
+from paceline.detect.provider import Rule, pattern
 
 # Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.
 _LOOK_ALIKES = "\u0130\u0131\u017f\u212a"

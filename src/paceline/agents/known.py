@@ -6,7 +6,7 @@ To add a CLI, write its folder and add it to the two tuples (see CONTRIBUTING.md
 from paceline.agents import aider, claude, codex, copilot, gemini, openclaw, opencode, other_clis, qwen
 from paceline.agents.dialect import AgentCli, CliSet
 from paceline.core.signals import Signal
-from paceline.detect import observation_reader, services, shared_rules
+from paceline.detect import observation_reader, shared_rules
 from paceline.detect.observation import Observation, Reading
 from paceline.detect.provider import Provider, ProviderSet
 
@@ -18,12 +18,12 @@ PROVIDERS: tuple[Provider, ...] = (
     qwen.PROVIDER,
     codex.PROVIDER,
     gemini.PROVIDER,
-    services.OPENAI,
-    services.ZAI,
+    shared_rules.OPENAI,
+    shared_rules.ZAI,
     opencode.PROVIDER,
     shared_rules.PROVIDER,  # last: the shared sentences decide where no provider's own does
 )
-"""In the order in which rules of one stage are tried. Rules of an earlier stage always come first (`rules.py`)."""
+"""In the order in which rules of one stage are tried. Rules of an earlier stage always come first (`Stage`)."""
 AGENT_CLIS: tuple[AgentCli, ...] = (
     *openclaw.CLIS,
     *copilot.CLIS,

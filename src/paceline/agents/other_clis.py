@@ -13,8 +13,7 @@ from paceline.agents.dialect import AgentCli
 from paceline.agents.stream.facts import Denial, Facts
 from paceline.agents.stream.notices import LastLine, NoticeRules
 from paceline.detect.json_objects import Event, text_at
-from paceline.detect.provider import Provider
-from paceline.detect.rules import Rule, rule
+from paceline.detect.provider import Provider, Rule, rule
 
 RULES: tuple[Rule, ...] = (
     rule("cursor.slow-pool", "rate", r"using the slow pool", anywhere=True),

@@ -5,14 +5,12 @@ output of an agent as it arrives. They know all agent CLIs, each of which has a 
 are imported on use. Here is what reads limits:
 
 - `observation`: what was seen, what it may mean, and its reading
-- `observation_reader`: events first, then the text with its headers and fields
-- `decision`: which limit it is, when it ends, and whom it reaches
-- `own_lines`: the lines that are the CLI's own
-- `rules`: the form of a rule, and which one wins; `shared_rules` and `services` have rules
+- `observation_reader`: events first, then the text with its headers and fields; which limit it is, and when it ends
+- `provider`: the form in which a provider is described, its rules, and which one wins
+- `shared_rules`: what most providers share, and services without a CLI
 - `grammar/`: limits as statements, for the sentences that no rule has
 - `prefilter`: the words without which no rule can match
-- `provider`: the form in which a provider is described
-- `fields`, `json_objects`, `times`, `text`: parsers
+- `fields`, `json_objects`, `times`: parsers; `text`: readable text, and the lines in it that are the CLI's own
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,21 @@
-"""What a provider is to detection: one value that holds everything the provider and its tools print about limits.
+"""What a provider is to detection: everything that it and its tools print about limits, as one value.
 
-Here: the types that the module of each provider fills in, and all providers as one value that the readers use. Never
-here: the name or the words of any provider, or the reading of texts.
+Here: the types that the module of each provider fills in, the choice of the rule that wins, and all providers as one
+value that the readers use. Never here: the name or the words of any provider, or the reading of texts.
+
+A rule is the core of a sentence, or an error code. Read strictly (what a CLI printed, possibly beside an agent's
+words) the core must be a sentence of its own. Read loosely (the body of an error) it may be anywhere. Rules are tried
+stage by stage, since texts name several things at once: "buy credits or wait" names money and time, and the window
+decides.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from enum import IntEnum
+from functools import cache, cached_property
+from itertools import islice
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -16,9 +24,229 @@ from paceline.detect.fields import Headers
 from paceline.detect.grammar.statements import GRAMMAR, Grammar
 from paceline.detect.json_objects import Event, Pairs, flatten
 from paceline.detect.observation import Kind
-from paceline.detect.prefilter import HintWords
-from paceline.detect.rules import Rule, RuleTable, any_of, pattern
+from paceline.detect.prefilter import Branch, HintWords, needed_branches, needed_words
 from paceline.detect.times import Reset, to_number
+
+# --- rules -------------------------------------------------------------------------------------
+
+NO_LOGIN = "auth.missing"
+"""The rule for what a CLI prints when nobody has logged in, without asking its provider."""
+MAX_PLACES = 40
+"""Matches of a core whose surroundings are read. The bound keeps the time linear."""
+BEFORE, AFTER = 400, 80
+"""Characters around a core in which the rest of its sentence may be."""
+
+
+class Stage(IntEnum):
+    """The order in which rules are tried."""
+
+    EXACT = 0  # a sentence that means this whatever else is in the text
+    PLATFORM = 10
+    BILLING = 20
+    QUOTA = 30
+    METERED = 35  # a rate with its period, beside which "high demand" is only an excuse
+    OVERLOADED = 40
+    SIZE = 45  # of one request: it may name the rate that it does not fit into
+    RATE = 50
+    CODE = 60  # error codes and types: they are wrong more often than sentences
+    WEAK = 70
+    UNREACHABLE = 74  # whoever names a limit has answered
+    SIGN = 75  # a retry is under way, and its reason is not stated
+    AUTH = 80
+
+
+STAGE_OF: dict[Kind, Stage] = {
+    "platform": Stage.PLATFORM,
+    "billing": Stage.BILLING,
+    "quota": Stage.QUOTA,
+    "overloaded": Stage.OVERLOADED,
+    "rate": Stage.RATE,
+    "auth": Stage.AUTH,
+    "unreachable": Stage.UNREACHABLE,
+    "none": Stage.EXACT,
+}
+
+
+class Meaning(msgspec.Struct, frozen=True, kw_only=True):
+    """What words mean for an account.
+
+    `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
+    `long_wait`: a rate limit whose words mean a quota if the wait is longer.
+    `advice`: what a person can do about it, where the words themselves do not say it.
+    """
+
+    name: str
+    kind: Kind
+    stage: Stage
+    window: str | None = None
+    reach: Reach | None = None
+    cause: Cause | None = None
+    short_wait: float | None = None
+    long_wait: float | None = None
+    advice: str | None = None
+
+
+class Rule(Meaning, frozen=True, kw_only=True):
+    """One way in which a provider states one kind of limit.
+
+    `body_only`: words so plain that they count only where all of the text is an error's own.
+    `needs`: words of which one is in every text that it matches; `branches`: all that its alternatives need.
+    `unless`: the core does not count where this is found in the same text.
+    `strict`, `loose` and `unless` are sources for `pattern`: most runs need few of them.
+    """
+
+    strict: str
+    loose: str
+    needs: frozenset[str]
+    branches: tuple[Branch, ...]
+    body_only: bool = False
+    unless: str | None = None
+    not_for: frozenset[str] = frozenset()
+
+
+@cache
+def pattern(source: str) -> re.Pattern[str]:
+    """Compile a pattern of a rule when it is first needed: all of them together take as long as the CLI's start."""
+    return re.compile(source, re.I | re.M)
+
+
+def any_of(sources: Iterable[str], flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern that matches what any of the sources matches; without sources it matches nothing."""
+    return re.compile("|".join(f"(?:{source})" for source in sources if source) or r"(?!)", flags)
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """Words with a meaning, of a rule or of the grammar, the sentence around them, and its line before them."""
+
+    rule: Meaning
+    sentence: str
+    head: str = ""
+
+
+# Where a sentence may begin: at a line's start, behind a status, a sign, or as the value of a key.
+_LEFT = (
+    r"""(?:^|\b[45]\d{2}\s{1,3}|(?-i:ERROR|WARN|WARNING|FATAL)\]?\s{1,3}|[.!?;·>)\]}]\s{1,3}|:\s{0,3}|\s[-–—]\s|[(\[]|[:=({\[,]\s{0,8}b?["']"""
+    r"""|\b(?:error|message|msg|err|reason)(?:\.\w{1,20})?=["']?)"""
+)
+_RIGHT = (
+    r"""(?=\s{0,3}(?:$|[.,;:!?)"'}\]·|(\[<\-–—/]"""
+    r"""|(?:for|on|in|at|please|try|resets?|and|or|but|with|by|while|again|to|before|until|as|of|set)\b|\d))"""
+)
+
+
+# "<4>" in a core allows up to four words before it. None of them may be one of these, which show that somebody
+# thinks, plans or describes a change.
+_PROSE = (
+    r"when|if|once|after|until|unless|whether|how|why|because|so|i|i'm|i'll|i've|we|we'll|let|let's|add|added|adds|fix|fixed|fixes"
+    r"|handle|handles|handled|should|could|will|can|say|says|said|docs|tests?|retries|returns?|returned|returning|e\.g\.|like|about|not|never|avoid"
+    r"|improves?|reverts?|shows?|reported|supports?|prevent|ensure|detect|check|catch|implement|configure|simulate|mock|throws?|raises?|example|case|cases|means?|indicates?|suggests?"
+)
+_OPENING = re.compile(r"(?:[45]\d\d|error)\b", re.I)  # before the words themselves, but part of the match
+_LEAD = re.compile(r"<(\d{1,2})>")
+
+
+def _with_lead(core: str) -> str:
+    return _LEAD.sub(rf"(?:(?!(?:{_PROSE})(?![\\w']))[^\\s|]{{1,40}} ){{0,\1}}?", core)
+
+
+def _with_spaces(core: str) -> str:
+    return core.replace(" ?", r"\s{0,3}").replace(" ", r"\s{1,3}")
+
+
+class RuleFields(TypedDict, total=False):
+    """Fields of a `Rule` that most rules leave out. `stage` is otherwise that of the kind."""
+
+    stage: Stage
+    body_only: bool
+    not_for: frozenset[str]
+    window: str
+    reach: Reach
+    cause: Cause
+    short_wait: float
+    long_wait: float
+    advice: str
+
+
+def rule(
+    name: str,
+    kind: Kind,
+    *cores: str,
+    anywhere: bool = False,
+    open_end: bool = False,
+    unless: str | None = None,
+    **fields: Unpack[RuleFields],
+) -> Rule:
+    """Make a rule from the cores of its sentences. A space in a core is any white space, also a line break.
+
+    `anywhere`: the words are so particular that they count in any place. `open_end`: the sentence may continue after
+    the core. The other options are fields of `Rule`.
+    """
+    core = "|".join(cores)
+    led, bare = (_with_spaces(text) for text in (_with_lead(core), _LEAD.sub("", core)))
+    right = "" if open_end else _RIGHT
+    fields.setdefault("stage", STAGE_OF[kind])
+    return Rule(
+        name=name,
+        kind=kind,
+        strict=bare if anywhere else f"{_LEFT}(?:{led}){right}",
+        loose=bare,
+        needs=needed_words(bare.casefold()),
+        branches=needed_branches(bare.casefold()),
+        unless=_with_spaces(unless) if unless else None,
+        **fields,
+    )
+
+
+class RuleTable:
+    """Rules in the order in which they are tried, found by the words that they need."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._with_word: dict[str, list[int]] = {}
+        for number, each in enumerate(self.rules):
+            for word in each.needs:
+                self._with_word.setdefault(word, []).append(number)
+        every = (words for each in self.rules for branch in each.branches for words in branch)
+        self._words = tuple(frozenset(self._with_word).union(*every))
+
+    def first_match(self, text: str, *, provider: str, loose: bool) -> Match | None:
+        """Return the first rule, in order of stages, that matches the text."""
+        low = text.casefold()
+        present = frozenset(filter(low.__contains__, self._words))
+        numbers = {number for word in present for number in self._with_word.get(word, ())}
+        for candidate in (self.rules[number] for number in sorted(numbers)):
+            if provider in candidate.not_for or (candidate.body_only and not loose):
+                continue
+            if not _has_all_words(present, candidate):
+                continue
+            found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
+            if found and not (candidate.unless and pattern(candidate.unless).search(text)):
+                opening = _OPENING.match(text, found.start())
+                head = text[text.rfind("\n", 0, found.start()) + 1 : opening.end() if opening else found.start()]
+                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()), head=head)
+        return None
+
+
+def _has_all_words(present: frozenset[str], candidate: Rule) -> bool:
+    """Return whether a text with these words has one of each part of some alternative of the rule."""
+    return any(not any(map(present.isdisjoint, branch)) for branch in candidate.branches)
+
+
+def _match_strictly(candidate: Rule, text: str) -> re.Match[str] | None:
+    """Match a rule as a sentence of its own. Only the text around its core is read, which keeps the time linear."""
+    for core in islice(pattern(candidate.loose).finditer(text), MAX_PLACES):
+        start, end = max(0, core.start() - BEFORE), core.end() + AFTER
+        if found := pattern(candidate.strict).search(text, start, end):
+            return found
+    return None
+
+
+def sentence_around(text: str, start: int, end: int) -> str:
+    """Return the match with the text around it on its lines."""
+    left = text.rfind("\n", 0, start) + 1
+    right = text.find("\n", end)
+    return text[max(left, start - 200) : right if 0 <= right < end + 300 else end + 300]
+
 
 _STATUS_KEYS = ("statuscode", "status_code", "status", "http_status")
 

@@ -1,14 +1,14 @@
 """What any provider may print about limits, in the words, headers and events that most of them share.
 
-Here: the shared rules, standard headers, and what programs print when nobody answered. Never here: what belongs to
-one provider. `<4>` in a core allows up to four more words of the same sentence before it (see `rules.py`).
+Here: the shared rules, standard headers, and what programs print when nobody answered; also the services with an API
+and no CLI of their own, OpenAI (with those that answer in its shape) and Z.ai. Never here: what belongs to one CLI.
+`<4>` in a core allows up to four more words of the same sentence before it (see `provider.py`).
 """
 
 import re
 
 from paceline.detect.grammar.statements import HOUR
-from paceline.detect.provider import EventRules, HeaderRules, Provider, ZoneRule
-from paceline.detect.rules import NO_LOGIN, Rule, Stage, rule
+from paceline.detect.provider import NO_LOGIN, EventRules, HeaderRules, Provider, Rule, Stage, ZoneRule, rule
 
 # Nobody answered: names lookup, refused and lost connections, certificates and time-outs, in the words of the HTTP
 # clients that agent CLIs are built on. An answer of a proxy (502, 503, 504) is an overload.
@@ -295,5 +295,68 @@ PROVIDER = Provider(
         r"(?:this|selected|specific to this|that) model"
         r"|limit (?:reached )?for (?!your|the|organization|\d)[\w./`-]{3,60}"
         r"|rate limit reached for (?:model )?`?(?!organization|default|requests)\w"
+    ),
+)
+
+
+# --- OpenAI and those that answer in its shape -------------------------------------------------
+
+_GOOGLE_OR_ALIYUN = r"ai\.google|generativelanguage|googleapis|aliyun|dashscope|token-limit|resource_exhausted"
+# At these providers an insufficient quota is a rate limit or a window.
+_NOT_MONEY = frozenset({"gemini-cli", "gemini-api", "vertex", "antigravity-api", "antigravity-cli", "qwen-code"})
+
+OPENAI_RULES: tuple[Rule, ...] = (
+    rule(
+        "openai.request-too-large", "none", r"request too large for (?:model )?\S{1,60} in organization", anywhere=True
+    ),
+    # Daily buckets refill all the time: "per day" with a wait of minutes is a rate, and no spent window.
+    rule(
+        "openai.daily-bucket",
+        "quota",
+        r"rate limit reached for [^\n]{1,200}? on (?:input |output )?(?:requests|tokens|images) per (?:day|hour|week)",
+        anywhere=True,
+        stage=Stage.EXACT,
+        short_wait=HOUR,
+    ),
+    rule(
+        "openai.quota-is-money",
+        "billing",
+        r"insufficient_quota",
+        r"<8>(?:exceeded your current quota|quota exceeded)[,.]? (?:please )?check your plan",
+        unless=_GOOGLE_OR_ALIYUN,
+        not_for=_NOT_MONEY,
+    ),
+)
+
+OPENAI = Provider(
+    name="openai",
+    rules=OPENAI_RULES,
+    events=EventRules(errors=frozenset({"response.failed", "response.incomplete"})),
+    headers=HeaderRules(
+        names=r"(?:llm_provider-)?x-ratelimit-.+",
+        words=frozenset({"ratelimit"}),
+        buckets=r"x-ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
+    ),
+)
+
+# --- Z.ai --------------------------------------------------------------------------------------
+
+ZAI_RULES: tuple[Rule, ...] = (
+    rule(
+        "zai.code", "quota", r"code\W{1,4}(?:1308|1310|1316)\b|\[(?:1308|1310|1316)\]", anywhere=True, stage=Stage.CODE
+    ),
+)
+
+ZAI = Provider(
+    name="zai",
+    rules=ZAI_RULES,
+    # Its resets are in China time without a zone, also where a proxy translated the sentence.
+    zones=(
+        ZoneRule(
+            zone=CHINA_TIME,
+            providers=frozenset({"zai-api", "zai"}),
+            pattern=re.compile(r"\[1308\]|\"code\":\s?\"?1308"),
+            unless=KANA,
+        ),
     ),
 )

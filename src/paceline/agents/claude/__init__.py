@@ -27,8 +27,7 @@ from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers, retry_after
 from paceline.detect.json_objects import Event, count_at, flatten, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
-from paceline.detect.provider import EventReading, EventRules, HeaderReading, HeaderRules, Provider
-from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.provider import EventReading, EventRules, HeaderReading, HeaderRules, Provider, Rule, Stage, rule
 from paceline.detect.times import Reset, epoch_seconds, to_number
 
 

@@ -24,8 +24,17 @@ from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers
 from paceline.detect.json_objects import Event, count_at, member, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, HeaderReading, HeaderRules, Provider, error_reading
-from paceline.detect.rules import Rule, any_of, rule
+from paceline.detect.provider import (
+    EventReading,
+    EventRules,
+    HeaderReading,
+    HeaderRules,
+    Provider,
+    Rule,
+    any_of,
+    error_reading,
+    rule,
+)
 from paceline.detect.times import Reset, epoch_seconds, to_number
 
 _SILENT = frozenset({"reasoning", "todo_list"})

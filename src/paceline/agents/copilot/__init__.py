@@ -19,8 +19,7 @@ from paceline.agents.stream.notices import NoticeRules
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_status
-from paceline.detect.provider import EventReading, EventRules, Provider
-from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, rule
 from paceline.detect.times import to_number
 
 

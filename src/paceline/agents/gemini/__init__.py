@@ -21,8 +21,7 @@ from paceline.agents.stream.facts import NO_FACTS, Denial, Ending, Facts, Report
 from paceline.agents.stream.notices import NoticeRules, status_in_text
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider, error_reading
-from paceline.detect.rules import Rule, Stage, rule
+from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, error_reading, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:

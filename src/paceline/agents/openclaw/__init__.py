@@ -8,8 +8,7 @@ from paceline.agents.stream.facts import NO_FACTS, Ending, Facts, ReportedUsage
 from paceline.agents.stream.notices import ErrorNotices, NoticeRules, status_in_text
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
-from paceline.detect.provider import Provider
-from paceline.detect.rules import Rule, Stage, any_of, rule
+from paceline.detect.provider import Provider, Rule, Stage, any_of, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:

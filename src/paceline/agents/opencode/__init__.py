@@ -17,8 +17,7 @@ from paceline.agents.stream.facts import Denial, Ending, Facts, ReportedUsage
 from paceline.agents.stream.notices import ErrorNotices, NoticeRules
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider
-from paceline.detect.rules import any_of
+from paceline.detect.provider import EventReading, EventRules, Provider, any_of
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:

@@ -16,7 +16,7 @@ from paceline.agents.stream.lines import JSON_START, LongLine, clean_lines, clea
 from paceline.agents.stream.notices import CLIP, NoticeReader
 from paceline.detect.json_objects import Event
 from paceline.detect.prefilter import HintWords, needed_branches, shortest, telling_words, word_finder
-from paceline.detect.rules import any_of
+from paceline.detect.provider import any_of
 from paceline.detect.text import ESCAPE, ODD, WRAP, join_lines, make_readable
 
 Lines = list[bytes | LongLine]

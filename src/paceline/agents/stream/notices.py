@@ -13,7 +13,7 @@ from functools import cached_property
 import msgspec
 
 from paceline.agents.stream.facts import NO_TRANSCRIPT, Denial, Transcript
-from paceline.detect.rules import any_of
+from paceline.detect.provider import any_of
 
 NOTICE_LINES = 8
 """A notice that has not ended after so many lines is read as it is: a missed last line must not hide it."""

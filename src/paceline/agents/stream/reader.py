@@ -24,8 +24,7 @@ from paceline.agents.stream.screen import ScreenParagraphs
 from paceline.core.signals import Signal
 from paceline.core.values.channels import Channel
 from paceline.core.values.fields import fields_of
-from paceline.detect.own_lines import with_blanks_for_shown_output
-from paceline.detect.text import last_words, reason_line
+from paceline.detect.text import last_words, reason_line, with_blanks_for_shown_output
 from paceline.errors import InvalidInput
 
 _NOTICE = b"Error: 429 rate limit reached, retry after 5 s\n"

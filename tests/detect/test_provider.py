@@ -12,7 +12,7 @@ from tests.detect.scoring import kind_of, times_of
 
 from paceline.agents.known import LIMITS
 from paceline.detect import Observation, compile_patterns, explain
-from paceline.detect.rules import pattern
+from paceline.detect.provider import pattern
 
 SEEN_AT = 1_790_000_000.0  # Monday, 21 September 2026, 14:13:20 UTC
 

@@ -8,8 +8,7 @@ from tests.detect.sample_files import FILE_WINDOWS, rows_of
 from tests.detect.scoring import kind_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.own_lines import own_lines, without_shown_output
-from paceline.detect.text import make_readable
+from paceline.detect.text import make_readable, own_lines, without_shown_output
 
 # Windows of 1, 3 or 12 lines around words such as "limit" and "429", out of source, tests and pages about limits.
 # They are frozen: windows of the repository's own files would change with every edit.
