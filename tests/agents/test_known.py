@@ -11,10 +11,9 @@ from typing import Any
 import paceline.agents
 import paceline.detect
 from paceline.agents import agent_names
-from paceline.agents.dialect import AgentCli, CliSet, Dialect
-from paceline.agents.known import AGENT_CLIS, LIMITS, PROVIDERS
+from paceline.agents.dialect import AgentCli, Dialect, Ending, Facts
+from paceline.agents.known import AGENT_CLIS, LIMITS, PROVIDERS, CliSet
 from paceline.agents.other_clis import UNKNOWN_CLI
-from paceline.agents.stream.facts import Ending, Facts
 from paceline.core.signals import Budget, Overloaded, QuotaClosed, RateLimited
 from paceline.detect import Observation, StreamReader, explain
 from paceline.detect.fields import Headers

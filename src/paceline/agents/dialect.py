@@ -1,19 +1,447 @@
 """The dialect of an agent CLI: the form in which its module describes what it prints.
 
-Here: the values that those modules fill in, the entries of a transcript, how tool calls and results are shortened for
-people, and all CLIs as one value that the readers use. Never here: the name or the words of any CLI, and reading.
+Here: the values that those modules fill in; what an event states beside limits (conversation, tokens, payer, retries,
+how a turn ended); readers that gather the CLI's own notices line by line and drop what the agent or its tools printed;
+the entries of a transcript, with tool calls and results shortened for people. Never here: the name or the words of
+any CLI, or what a notice states about limits.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
-from paceline.agents.stream.facts import Facts, Trouble
-from paceline.agents.stream.flood import LineWords
-from paceline.agents.stream.notices import STATUS_IN_ERROR, ErrorNotices, NoticePatterns, NoticeReader, NoticeRules
+from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, member
-from paceline.detect.provider import ProviderSet
+from paceline.detect.provider import any_of
+
+# --- what events state beside limits, and what is known of the whole run ------------------------
+
+MOST_ANSWER_BYTES = 16_384
+"""What is kept of an answer: many pages of text, and small enough to store for each of 100,000 units."""
+_ANSWER_CUT = " […]"
+AuthMode = Literal["subscription", "api_key", "overage"]
+Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth", "unreachable"]
+Outcome = Literal[
+    "success",
+    "failed",
+    "interrupted",
+    "rate_limit",
+    "quota_window",
+    "overloaded",
+    "billing",
+    "auth",
+    "unreachable",
+    "denied",
+]
+DenialCause = Literal["permission", "sandbox", "untrusted"]
+"""What refused a tool call: the CLI's permission rules, a read-only sandbox, or a folder that was never trusted."""
+
+
+class MessageUsage(msgspec.Struct, gc=False):
+    """Tokens of one model message."""
+
+    input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tokens that the message used. Cache reads are left out because they count towards no limit."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.output_tokens
+
+    @property
+    def tokens(self) -> Tokens:
+        """The same by kind."""
+        return Tokens(
+            input=self.input_tokens,
+            output=self.output_tokens,
+            cache_read=self.cache_read_input_tokens,
+            cache_write=self.cache_creation_input_tokens,
+        )
+
+
+class MessageHead(msgspec.Struct, gc=False):
+    """The small part of a model message."""
+
+    id: str = ""
+    model: str = ""
+    usage: MessageUsage | None = None
+
+
+class ItemHead(msgspec.Struct, gc=False):
+    """The small part of an item: a piece of the agent's work, or an error."""
+
+    type: str = ""
+
+
+class Head(msgspec.Struct, gc=False):
+    """The few members that separate an event with news from one without. The decoder skips all others unread."""
+
+    type: str = ""
+    role: str = ""
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    item: ItemHead | None = None
+    message: MessageHead | None = None
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ended, according to the CLI itself."""
+
+    ok: bool
+    interrupted: bool = False
+    status: int | None = None
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that the CLI did not let the agent make."""
+
+    tool: str = ""
+    cause: DenialCause = "permission"
+    call: str = ""
+    """The CLI's name for the call. A call that several events report counts once."""
+
+
+class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens as the CLI counts them, by model ('' where it names none)."""
+
+    by_model: dict[str, Tokens]
+    reach: Literal["turn", "run", "conversation"] = "turn"
+    """What is counted: the turn that ended, the run so far, or the whole conversation, earlier runs included."""
+    is_request: bool = False
+    """Whether it is exactly one request of the agent, so that its input is the size of the conversation."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event states beside limits; None where it states nothing."""
+
+    session_id: str | None = None
+    auth_mode: AuthMode | None = None
+    turn_tokens: int | None = None
+    """Tokens of the turn that ended."""
+    run_tokens: int | None = None
+    """Tokens of the whole run so far. Better than the sum of its turns, which leaves sub-agents out."""
+    usage: ReportedUsage | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    """How often the model was asked, in the turn that ended."""
+    answer: str | None = None
+    """What the agent said last."""
+    status: int | None = None
+    is_retry: bool = False
+    ending: Ending | None = None
+    is_unreachable: bool = False
+    """Whether it reports that nobody answered."""
+    is_window_open: bool | None = None
+    """True: the provider refused a call although its windows are open. The CLI's sentence then blames one wrongly."""
+    error: str | None = None
+    """The CLI's own words for what went wrong."""
+    denials: tuple[Denial, ...] = ()
+    lists_denials: bool = False
+    """Whether the event is the CLI's own list of all denials: an empty one means that there were none."""
+
+
+NO_FACTS = Facts()
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """What a text channel states about the run as a whole."""
+
+    session_id: str | None = None
+    tokens: int | None = None
+    is_interrupted: bool = False
+    """Whether its last line reports that the run was stopped."""
+
+
+NO_TRANSCRIPT = Transcript()
+
+
+class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by model ('' where the CLI names none). `is_conversation`: those of earlier runs of it are included."""
+
+    by_model: dict[str, Tokens]
+    is_conversation: bool = False
+
+
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """The first and the latest request of the agent itself, as its CLI counted them. Sub-agents do not count."""
+
+    first: Tokens
+    last: Tokens
+
+    @property
+    def context(self) -> int:
+        """The size of the conversation: what the latest request sent, cached or not."""
+        return self.last.sent
+
+    @property
+    def uncached_first(self) -> int:
+        """What the first request sent that was in no cache: after a resume, the context that is paid again."""
+        return self.first.input + self.first.cache_write
+
+
+class RunConclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What people are shown of a run, under the names of `StreamReader`."""
+
+    outcome: Outcome | None = None
+    session_id: str | None = None
+    tokens: int | None = None
+    auth_mode: AuthMode | None = None
+    turns: int = 0
+    denials: int = 0
+    denial_reason: str | None = None
+    failure_text: str | None = None
+
+
+class RunSummary(RunConclusion, frozen=True, kw_only=True, omit_defaults=True):
+    """The facts of `StreamReader`, under the same names."""
+
+    usage: RunUsage | None = None
+    requests: Requests | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    answer: str | None = None
+    has_answered: bool = False
+    turn_ends: int = 0
+    retries: int = 0
+
+
+def bounded_answer(text: str | None) -> str | None:
+    """Return the text without space around it, cut to what is kept of an answer. None if nothing is left."""
+    if not text:
+        return None
+    text = text.strip()
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) > MOST_ANSWER_BYTES:
+        text = encoded[: MOST_ANSWER_BYTES - len(_ANSWER_CUT.encode())].decode("utf-8", "ignore") + _ANSWER_CUT
+    return text or None
+
+
+# --- notices in a text channel -----------------------------------------------------------------
+
+NOTICE_LINES = 8
+"""A notice that has not ended after so many lines is read as it is: a missed last line must not hide it."""
+CLIP = 1536
+"""Characters of a line that are read. The rest of a longer line is an agent's data and would only cost time."""
+
+_STACK_LINE = re.compile(r"\s+at ")
+_DUMP_LINE = re.compile(rb"(?:[ \t]+[!-~]|[}\]])[\t\x20-\x7e]*")
+_ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")
+STATUS_IN_ERROR = (
+    r"(?:API Error:?|failed with status|last status:|status code:?|\(HTTP) {0,2}(?:Request rejected )?\(?([45]\d\d)\b"
+)
+"""An HTTP status where CLIs print one in their own errors."""
+_STATUS_IN_ERROR = re.compile(STATUS_IN_ERROR)
+
+
+def is_stack_line(line: str) -> bool:
+    """Return whether a line is a frame of a stack trace."""
+    return bool(_STACK_LINE.match(line))
+
+
+def begins_as_error(text: str) -> bool:
+    """Return whether a text begins as CLIs word their errors."""
+    return bool(_ERROR_MARK.match(text))
+
+
+def status_in_text(text: str) -> int | None:
+    """Return the HTTP status in a CLI's own error text, where it prints one."""
+    found = _STATUS_IN_ERROR.search(text)
+    return int(found[1]) if found else None
+
+
+class NoticeReader:
+    """Turns the lines of a text channel into notices of the CLI, each as one text. By itself it finds none."""
+
+    reads_json = False
+    """Whether JSON in the channel is the CLI's own."""
+    reads_end_only = False
+    """Whether only the last lines of the channel can be a notice."""
+    frame: re.Pattern[str] = re.compile(r"(?!)")
+    """Matches lines that change something although the reader is idle, whatever words and numbers they have."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no notice is open, so that plain lines change nothing."""
+        return True
+
+    def leaves_out(self, line: bytes) -> bool:
+        """Return whether this line certainly continues an open dump, so that it need not be added."""
+        return False
+
+    def pass_over(self) -> None:
+        """Take note that plain lines were printed, which were not added."""
+
+    def add(self, line: str) -> list[str]:
+        """Return the notices that this line completed."""
+        return []
+
+    def flush(self, exit_code: int | None) -> list[str]:
+        """Return the notices that only the end of the stream completes."""
+        return []
+
+    def transcript(self) -> Transcript:
+        """Return what the channel has stated about the run."""
+        return NO_TRANSCRIPT
+
+
+class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How a CLI words its own notices. All fields are patterns, and they apply to every CLI."""
+
+    retry: str = ""
+    """Found in the announcement of a retry."""
+    resume: str = ""
+    """The hint how to resume a conversation; its one group is the session id."""
+    first_line: str = ""
+    """The first line of a notice that spans several."""
+    last_line: str = ""
+    """The last line of such a notice."""
+    denied: str = ""
+    """Found in the report of a denied tool call; a group of any name is the tool."""
+    untrusted: str = ""
+    """Found in the warning that the folder's permissions are ignored because nobody has trusted it."""
+
+    def all_patterns(self) -> tuple[str, ...]:
+        """Return the patterns that are searched in notices and lines."""
+        return self.retry, self.resume, self.first_line, self.last_line, self.denied, self.untrusted
+
+    stopped_answer: str = ""
+    """All that is printed as an answer when the CLI is interrupted."""
+
+
+class NoticePatterns:
+    """The patterns of all CLIs, each field combined from those of `NoticeRules`."""
+
+    def __init__(self, rules: Iterable[NoticeRules]) -> None:
+        self._rules = tuple(rules)
+
+    @cached_property
+    def first_line(self) -> re.Pattern[str]:
+        return any_of(rules.first_line for rules in self._rules)
+
+    @cached_property
+    def last_line(self) -> re.Pattern[str]:
+        return any_of(rules.last_line for rules in self._rules)
+
+    @cached_property
+    def retry(self) -> re.Pattern[str]:
+        return any_of(rules.retry for rules in self._rules)
+
+    @cached_property
+    def untrusted(self) -> re.Pattern[str]:
+        return any_of(rules.untrusted for rules in self._rules)
+
+    @cached_property
+    def stopped_answers(self) -> frozenset[str]:
+        """Each is all that some CLI prints as an answer when it is interrupted."""
+        return frozenset(filter(None, (rules.stopped_answer for rules in self._rules)))
+
+    def denial_in(self, notice: str) -> Denial | None:
+        """Return the denied tool call that a notice reports."""
+        found = self._denied.search(notice)
+        return None if found is None else Denial(tool=next((tool for tool in found.groups() if tool), ""))
+
+    def session_in(self, notice: str) -> str | None:
+        """Return the session id in a hint how to resume a conversation."""
+        found = self._resume_hint.match(notice)
+        return found[found.lastindex] if found and found.lastindex else None
+
+    @cached_property
+    def _denied(self) -> re.Pattern[str]:
+        return any_of(rules.denied for rules in self._rules)
+
+    @cached_property
+    def _resume_hint(self) -> re.Pattern[str]:
+        return any_of(rules.resume for rules in self._rules)
+
+
+class ErrorNotices(NoticeReader):
+    """The stderr of most CLIs: their own words, with notices over several lines and dumps of exceptions.
+
+    A dump repeats in pieces what the notice above it states as a whole, and its pieces mislead.
+    """
+
+    reads_json = True
+    frame = _STACK_LINE
+
+    def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str]) -> None:
+        self._first_line = first_line
+        self._last_line = last_line
+        self._open: list[str] = []
+        self._in_dump = False
+
+    def add(self, line: str) -> list[str]:
+        """Gather a notice from its first line to its last. Return those that are complete."""
+        line = line[:CLIP]
+        if self._in_dump:
+            self._in_dump = line[:1] in (" ", "\t") or line.startswith(("}", "]"))
+            if self._in_dump:
+                return []
+        if _STACK_LINE.match(line):
+            self._in_dump = True
+            return self._close()
+        if self._open and not self._first_line.match(line):
+            self._open.append(line)
+            return self._close() if len(self._open) >= NOTICE_LINES or self._last_line.match(line) else []
+        notices = self._close()
+        if not self._first_line.match(line):
+            return [*notices, line] if line else notices
+        self._open = [line]
+        return [*notices, *self._close()] if self._last_line.match(line) else notices
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether neither a notice nor a dump is open."""
+        return not self._open and not self._in_dump
+
+    def leaves_out(self, line: bytes) -> bool:
+        return self._in_dump and bool(_DUMP_LINE.fullmatch(line))
+
+    def flush(self, exit_code: int | None) -> list[str]:
+        return self._close()
+
+    def _close(self) -> list[str]:
+        notice, self._open = "\n".join(self._open), []
+        return [notice] if notice else []
+
+
+class OwnLines(NoticeReader):
+    """A text channel where the agent's prose and the CLI's notices mix, and notices have a known beginning."""
+
+    def __init__(self, own: re.Pattern[str]) -> None:
+        self.frame = own
+
+    def add(self, line: str) -> list[str]:
+        """Return the line if it begins as the CLI's notices do."""
+        return [line[:CLIP]] if self.frame.match(line) else []
+
+
+class LastLine(NoticeReader):
+    """The stderr of an unknown command: its last line counts, and only if it failed."""
+
+    reads_end_only = True
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def add(self, line: str) -> list[str]:
+        """Keep the line as the last one."""
+        if line:
+            self._last = line[:CLIP]
+        return []
+
+    def pass_over(self) -> None:
+        """Forget the last line: another one followed."""
+        self._last = ""
+
+    def flush(self, exit_code: int | None) -> list[str]:
+        return [self._last] if self._last and exit_code else []
+
+
+# --- entries of a transcript -------------------------------------------------------------------
 
 EntryKind = Literal["said", "tool", "result", "notice", "plain"]
 """`plain` is a line that is no event of the CLI, as it was printed."""
@@ -124,6 +552,9 @@ def _main_argument(arguments: object) -> str:
     return ""
 
 
+# --- the form of a dialect ---------------------------------------------------------------------
+
+
 class AnswerEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Which quiet events of a CLI hold what the model says."""
 
@@ -217,26 +648,3 @@ class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a line reports that nobody answered, for a command that may lose any connection. None: rules decide."""
     exit_status: Callable[[int], int | None] | None = None
     """Returns the HTTP status that an exit code stands for, where the CLI exits with one."""
-
-
-class CliSet:
-    """The known CLIs in their order, with the providers whose limits they print."""
-
-    def __init__(self, clis: Iterable[AgentCli], *, unknown: AgentCli, limits: ProviderSet) -> None:
-        self.limits = limits
-        self._clis = {cli.name: cli for cli in clis}
-        self._unknown = unknown
-        rules = [cli.notices for cli in (*self._clis.values(), unknown)]
-        self.notices = NoticePatterns(rules)
-        patterns = (pattern for each in rules for pattern in each.all_patterns())
-        self.line_words = LineWords(limits.hints, (*patterns, STATUS_IN_ERROR))
-
-    def cli(self, name: str) -> AgentCli:
-        """Return a CLI by its name. An unknown one is read like any command that may print the shared format."""
-        return self._clis.get(name, self._unknown)
-
-    def stderr_reader(self, cli: AgentCli) -> NoticeReader:
-        """Return a new reader of a CLI's stderr."""
-        if cli.stderr is not None:
-            return cli.stderr()
-        return ErrorNotices(self.notices.first_line, self.notices.last_line)

@@ -9,9 +9,7 @@ import re
 import msgspec
 
 from paceline.agents import claude
-from paceline.agents.dialect import AgentCli
-from paceline.agents.stream.facts import Denial, Facts
-from paceline.agents.stream.notices import LastLine, NoticeRules
+from paceline.agents.dialect import AgentCli, Denial, Facts, LastLine, NoticeRules
 from paceline.detect.json_objects import Event, text_at
 from paceline.detect.provider import Provider, Rule, rule
 

@@ -7,9 +7,8 @@ CLI reads. Never here: what the model says in the events of one CLI, or how an e
 import functools
 from collections.abc import Iterable
 
-from paceline.agents.dialect import TranscriptEntry, notice, said
+from paceline.agents.dialect import Facts, TranscriptEntry, notice, said
 from paceline.agents.known import CLIS, LIMITS
-from paceline.agents.stream.facts import Facts
 from paceline.agents.stream.lines import LineSplitter, LongLine, decode_json_event, events_within, salvage
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event

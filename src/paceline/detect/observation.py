@@ -48,7 +48,7 @@ KIND_OF_STATUS: dict[int, Kind] = {
     529: "overloaded",
 }
 """What a bare HTTP status means for the account. 403 is missing on purpose: providers also send it for spent plans,
-regions and content, so a single answer proves nothing. `stream/outcome.py` adds it for runs that ended so."""
+regions and content, so a single answer proves nothing. `stream/record.py` adds it for runs that ended so."""
 
 KIND_OF_ERROR_NAME: dict[str, Kind] = {
     "rate_limit": "rate",

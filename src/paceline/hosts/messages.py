@@ -14,9 +14,9 @@ import msgspec
 from paceline.agents import AgentProfile
 from paceline.agents.account import Account, GatewayAddress
 from paceline.agents.billing_check import refuse_billing
+from paceline.agents.dialect import RunSummary
 from paceline.agents.launch import MakeEnvironment, Task, prepare_session
 from paceline.agents.session_environment import EnvironmentRules, session_environment
-from paceline.agents.stream.facts import RunSummary
 from paceline.core.signals import AnySignal
 from paceline.core.values.fields import fields_of
 from paceline.executors.interface import Launch, OutputLimits, SessionState

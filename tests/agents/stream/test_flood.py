@@ -9,6 +9,7 @@ from tests.detect.each_row import each_row
 from tests.detect.readings import read_line
 from tests.detect.sample_files import MESSAGES, MORE_MESSAGES, WORDINGS, rows_of
 
+from paceline.agents.dialect import status_in_text
 from paceline.agents.known import CLIS
 from paceline.agents.stream.flood import (
     FLOOD_LINES,
@@ -23,7 +24,6 @@ from paceline.agents.stream.flood import (
     NoticeBudget,
 )
 from paceline.agents.stream.lines import LongLine, clean_text
-from paceline.agents.stream.notices import status_in_text
 
 
 def memory(cli: str = "claude-code") -> LineMemory:

@@ -20,7 +20,7 @@ from tests.agents.stream.agent_output import (
 )
 from tests.detect.each_row import each_row
 
-from paceline.agents.stream.facts import Denial
+from paceline.agents.dialect import Denial
 from paceline.agents.stream.record import DenialRecord
 from paceline.core.signals import (
     Budget,

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from paceline.agents import load_agent
+from paceline.agents.dialect import RunSummary
 from paceline.agents.launch import Task
-from paceline.agents.stream.facts import RunSummary
 from paceline.core import GovernorSettings
 from paceline.core.signals import Succeeded
 from paceline.engine.settings import EngineSettings

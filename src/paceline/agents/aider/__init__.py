@@ -3,8 +3,7 @@
 import re
 
 from paceline.agents.claude import ASSUMED_FORMAT
-from paceline.agents.dialect import AgentCli
-from paceline.agents.stream.notices import OwnLines
+from paceline.agents.dialect import AgentCli, OwnLines
 
 _OWN_LINE = re.compile(
     r"(?:> )?(?:Unexpected error: )?(?:litellm\.|The API provider)|(?:> )?Retrying in [\d.]+ seconds"

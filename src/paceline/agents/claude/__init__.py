@@ -10,18 +10,24 @@ from collections.abc import Sequence
 import msgspec
 
 from paceline.agents.dialect import (
+    NO_FACTS,
     AgentCli,
+    AuthMode,
+    Denial,
     Dialect,
+    Ending,
+    Facts,
+    NoticeRules,
+    ReportedUsage,
     TranscriptEntry,
     TurnEvents,
     notice,
     said,
+    status_in_text,
     text_of_content,
     tool_call,
     tool_result,
 )
-from paceline.agents.stream.facts import NO_FACTS, AuthMode, Denial, Ending, Facts, ReportedUsage
-from paceline.agents.stream.notices import NoticeRules, status_in_text
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers, retry_after

@@ -7,9 +7,18 @@ import re
 from collections.abc import Sequence
 
 from paceline.agents.dialect import (
+    CLIP,
+    NO_FACTS,
     AgentCli,
     AnswerEvents,
+    Denial,
     Dialect,
+    Ending,
+    Facts,
+    NoticeReader,
+    NoticeRules,
+    ReportedUsage,
+    Transcript,
     TranscriptEntry,
     TurnEvents,
     notice,
@@ -18,8 +27,6 @@ from paceline.agents.dialect import (
     tool_call,
     tool_result,
 )
-from paceline.agents.stream.facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage, Transcript
-from paceline.agents.stream.notices import CLIP, NoticeReader, NoticeRules
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from paceline.agents.dialect import (
     AgentCli,
     AnswerEvents,
+    AuthMode,
+    Denial,
     Dialect,
+    Ending,
+    Facts,
+    NoticeRules,
+    ReportedUsage,
     TranscriptEntry,
     TurnEvents,
     notice,
@@ -14,8 +20,6 @@ from paceline.agents.dialect import (
     tool_call,
     tool_result,
 )
-from paceline.agents.stream.facts import AuthMode, Denial, Ending, Facts, ReportedUsage
-from paceline.agents.stream.notices import NoticeRules
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_status

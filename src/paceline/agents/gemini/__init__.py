@@ -8,17 +8,22 @@ from collections.abc import Sequence
 
 from paceline.agents.claude import ASSUMED_FORMAT
 from paceline.agents.dialect import (
+    NO_FACTS,
     AgentCli,
     AnswerEvents,
+    Denial,
     Dialect,
+    Ending,
+    Facts,
+    NoticeRules,
+    ReportedUsage,
     TranscriptEntry,
     TurnEvents,
     said,
+    status_in_text,
     tool_call,
     tool_result,
 )
-from paceline.agents.stream.facts import NO_FACTS, Denial, Ending, Facts, ReportedUsage
-from paceline.agents.stream.notices import NoticeRules, status_in_text
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, error_reading, rule

@@ -3,9 +3,19 @@
 import re
 from collections.abc import Sequence
 
-from paceline.agents.dialect import AgentCli, Dialect, TranscriptEntry, said
-from paceline.agents.stream.facts import NO_FACTS, Ending, Facts, ReportedUsage
-from paceline.agents.stream.notices import ErrorNotices, NoticeRules, status_in_text
+from paceline.agents.dialect import (
+    NO_FACTS,
+    AgentCli,
+    Dialect,
+    Ending,
+    ErrorNotices,
+    Facts,
+    NoticeRules,
+    ReportedUsage,
+    TranscriptEntry,
+    said,
+    status_in_text,
+)
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
 from paceline.detect.provider import Provider, Rule, Stage, any_of, rule

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from paceline.agents.dialect import (
     AgentCli,
     AnswerEvents,
+    Denial,
     Dialect,
+    Ending,
+    ErrorNotices,
+    Facts,
+    NoticeRules,
+    ReportedUsage,
     TranscriptEntry,
     TurnEvents,
     said,
     tool_call,
     tool_result,
 )
-from paceline.agents.stream.facts import Denial, Ending, Facts, ReportedUsage
-from paceline.agents.stream.notices import ErrorNotices, NoticeRules
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import EventReading, EventRules, Provider, any_of

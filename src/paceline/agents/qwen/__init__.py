@@ -6,9 +6,7 @@ Here: what the copy adds, and its silent waits. The sentences of its API are in 
 import msgspec
 
 from paceline.agents import claude
-from paceline.agents.dialect import AgentCli
-from paceline.agents.stream.facts import Facts, ReportedUsage
-from paceline.agents.stream.notices import NoticeRules
+from paceline.agents.dialect import AgentCli, Facts, NoticeRules, ReportedUsage
 from paceline.detect.json_objects import Event, number_at, text_at
 from paceline.detect.provider import EventReading, EventRules, Provider
 from paceline.detect.times import Reset, to_number

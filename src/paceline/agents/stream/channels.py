@@ -1,17 +1,31 @@
 """The channels of one run: stdout with events, one JSON document or plain text; stderr with notices and some JSON.
 
-Here: finding out which of these it is, passing the CLI's own pieces to the interpreter, and passing over lines that
-can be no piece. Never here: how one CLI words its notices, or what a piece means.
+Here: finding out which of these it is, passing the CLI's own pieces to the interpreter, passing over lines that can be
+no piece, counting turns, and keeping the last message undecoded. Never here: how one CLI words its notices, or what a
+piece means.
+
+A turn ends when all tools that the model called are done, and the agent asks it again. There a run can be ended and
+resumed without loss: the conversation has the results of all tools, and none is at work.
 """
 
 import re
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable, Collection
 from itertools import islice
 
 import msgspec
 
-from paceline.agents.stream.facts import Head, Transcript
+from paceline.agents.dialect import (
+    CLIP,
+    MOST_ANSWER_BYTES,
+    AnswerEvents,
+    Head,
+    Transcript,
+    TurnEvents,
+    begins_as_error,
+    is_stack_line,
+)
 from paceline.agents.stream.flood import LineMemory, Lines
 from paceline.agents.stream.lines import (
     UNREADABLE,
@@ -23,16 +37,177 @@ from paceline.agents.stream.lines import (
     events_within,
     salvage,
 )
-from paceline.agents.stream.notices import CLIP, PlainAnswer, final_error, is_stack_line
-from paceline.agents.stream.outcome import was_stopped
-from paceline.agents.stream.record import OutputInterpreter, shows_answer
-from paceline.agents.stream.work import AnswerText, TurnRecord, is_of_sub_agent
-from paceline.detect.json_objects import Event
+from paceline.agents.stream.record import OutputInterpreter, shows_answer, was_stopped
+from paceline.detect.json_objects import Event, text_at
 
 _LINES_BEFORE_STREAM = 8
 """Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
 _JSON_START = re.compile(r"[^A-Za-z]{0,40}?[{\[]")
 _decode_head = msgspec.json.Decoder(Head).decode
+_TAIL_LINES = 8
+"""Lines of plain text that are kept: an error at the end of an answer is shorter."""
+_API_ERROR = re.compile(r"\[?API Error: ")
+
+
+class PlainAnswer:
+    """Plain-text stdout: the agent's prose, of which only the CLI's own error at the very end counts."""
+
+    def __init__(self) -> None:
+        self.has_text = False
+        self.lines = 0
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+
+    def add(self, line: bytes) -> None:
+        """Keep the end of the text, undecoded: most of it is never read."""
+        if line:
+            self.has_text = True
+            self.lines += 1
+        self._tail.append(line[:CLIP])
+
+    def last_lines(self) -> list[bytes]:
+        """Return the end of the text."""
+        return list(self._tail)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the end is all there is."""
+        return self.lines <= _TAIL_LINES
+
+
+def final_error(lines: list[str], *, is_all: bool, failed: bool, stopped_answers: Collection[str]) -> str | None:
+    """Return the CLI's own error at the end of plain text, or None.
+
+    The last paragraph of a failed run is searched for a line that begins like an error; without one its last line
+    counts. A run that reports success is believed unless an API error, or the answer of a stopped CLI, is all that
+    it printed.
+    """
+    while lines and not lines[-1].strip():
+        lines = lines[:-1]
+    if not lines:
+        return None
+    if not failed:
+        first = next(line for line in lines if line.strip())
+        is_error = bool(_API_ERROR.match(first)) or first in stopped_answers
+        return "\n".join(lines) if is_all and is_error else None
+    breaks = [index for index, line in enumerate(lines) if not line.strip()]
+    paragraph = lines[breaks[-1] + 1 if breaks else 0 :]
+    marked = [index for index, line in enumerate(paragraph) if begins_as_error(line)]
+    return "\n".join(paragraph[marked[-1] :]) if marked else paragraph[-1]
+
+
+# --- turns and last words ----------------------------------------------------------------------
+
+_PARENT = b'"parent_tool_use_id":'
+_HEAD_BYTES = 512
+"""Where the first call or result of an event is found: its text, which may be long, follows. Most events have none."""
+
+
+class TurnRecord:
+    """Counts the ends of turns. Sub-agents are tools of the agent, so their own tools do not count."""
+
+    def __init__(self, events: TurnEvents) -> None:
+        self.ends = 0
+        self._events = events
+        self._types = events.calls | events.results | events.speech
+        self._open = 0
+
+    def take(self, head: Head, line: bytes) -> None:
+        """Count an event of the stream."""
+        events, kind = self._events, head.type
+        if kind not in self._types:
+            return
+        item = head.item.type if head.item is not None else ""
+        is_tool = not events.tool_items or item in events.tool_items
+        done = called = 0
+        if is_tool and kind in events.results:
+            done = _count(events.result, line, most=max(1, self._open))
+        elif is_tool and kind in events.calls:
+            called = _count(events.call, line)
+        if not (done or called or self._open) or is_of_sub_agent(line):
+            return
+        if done:
+            self._finish(done)
+        elif called:
+            self._open += called
+        elif kind in events.speech and head.role != "user" and (not item or item in events.spoken_items):
+            self._open = 0
+
+    def take_long(self, kind: object) -> None:
+        """Count an event that was too long to be kept: the result of one tool, or a call with a long text."""
+        if kind in self._events.results:
+            self._finish(1)
+        elif kind in self._events.calls:
+            self._open += 1
+
+    def _finish(self, done: int) -> None:
+        self._open = max(0, self._open - done)
+        self.ends += self._open == 0
+
+
+def _count(marks: tuple[bytes, ...], line: bytes, most: int | None = None) -> int:
+    """Return how often the event has one of the marks, as far as that matters."""
+    if not marks:
+        return 1
+    head = line[:_HEAD_BYTES]
+    for mark in marks:
+        if mark in head:
+            return 1 if most == 1 else line.count(mark)
+    return 0
+
+
+def is_of_sub_agent(line: bytes) -> bool:
+    """Return whether an event is a sub-agent's. Quotes inside a JSON string are escaped, so no text looks like this."""
+    place = line.rfind(_PARENT)
+    value = place + len(_PARENT)
+    return place >= 0 and line[value : value + 2].lstrip().startswith(b'"')
+
+
+class _Piece(msgspec.Struct, gc=False):
+    content: str = ""
+
+
+_decode_piece: Callable[[bytes], _Piece] = msgspec.json.Decoder(_Piece).decode
+
+
+class AnswerText:
+    """The last message of a run. Whole messages are kept undecoded; of pieces the text is kept, up to a bound."""
+
+    def __init__(self, events: AnswerEvents) -> None:
+        self._events = events
+        self._last: bytes | None = None
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def take(self, head: Head, line: bytes) -> None:
+        """Keep an event if it is a part of an answer."""
+        events = self._events
+        if head.type in events.ends or head.role == "user":
+            self._pieces, self._size = [], 0
+        elif head.type in events.types:
+            if events.ends:
+                self._add_piece(line)
+            elif events.item is None or (head.item is not None and head.item.type == events.item):
+                self._last = line
+
+    @property
+    def text(self) -> str | None:
+        """The answer so far, or None."""
+        if self._pieces:
+            return "".join(self._pieces)
+        event: Event | None = None if self._last is None else decode_json_event(self._last)
+        return None if event is None else text_at(event, *self._events.path)
+
+    def _add_piece(self, line: bytes) -> None:
+        if self._size < MOST_ANSWER_BYTES:
+            try:
+                piece = _decode_piece(line).content
+            except UNREADABLE:
+                return
+            self._pieces.append(piece)
+            self._size += len(piece)
+
+
+# --- stdout ------------------------------------------------------------------------------------
 
 
 class StdoutReader:
@@ -225,6 +400,8 @@ def _has_error(head: Head) -> bool:
         return head.item.type == "error"
     return head.message is not None and head.message.model == "<synthetic>"
 
+
+# --- stderr ------------------------------------------------------------------------------------
 
 _LINES_KEPT = 40
 """Lines at the end that are kept: what a failing command says last is shorter, its stack trace included."""

@@ -12,8 +12,8 @@ from functools import cache, cached_property
 from itertools import product
 from typing import cast
 
+from paceline.agents.dialect import CLIP, NoticeReader
 from paceline.agents.stream.lines import JSON_START, LongLine, clean_lines, clean_text
-from paceline.agents.stream.notices import CLIP, NoticeReader
 from paceline.detect.json_objects import Event
 from paceline.detect.prefilter import HintWords, needed_branches, shortest, telling_words, word_finder
 from paceline.detect.provider import any_of

@@ -4,10 +4,7 @@ Here: `StreamReader`, which passes the bytes of each channel to its reader, and 
 machine can send. Never here: the words of any CLI, or a clock: the caller states when each chunk was seen.
 """
 
-from paceline.agents.dialect import CliSet
-from paceline.agents.known import CLIS, LIMITS
-from paceline.agents.stream.channels import StderrReader, StdoutReader
-from paceline.agents.stream.facts import (
+from paceline.agents.dialect import (
     NO_TRANSCRIPT,
     AuthMode,
     Outcome,
@@ -17,9 +14,10 @@ from paceline.agents.stream.facts import (
     Transcript,
     bounded_answer,
 )
+from paceline.agents.known import CLIS, LIMITS, CliSet
+from paceline.agents.stream.channels import StderrReader, StdoutReader
 from paceline.agents.stream.flood import FLOOD_LINES
-from paceline.agents.stream.outcome import FinishedRun, conclude
-from paceline.agents.stream.record import OutputInterpreter
+from paceline.agents.stream.record import FinishedRun, OutputInterpreter, conclude
 from paceline.agents.stream.screen import ScreenParagraphs
 from paceline.core.signals import Signal
 from paceline.core.values.channels import Channel

@@ -1,20 +1,36 @@
 """The record of one run so far, and the one place where a piece of its output is read into it.
 
-Here: what events and notices mean, whatever channel they came from; session, payer, retries, denied tool calls, the
-last trouble and how it ended; and what was reported, so that a limit that a retrying CLI meets again and again is
-reported once. Never here: bytes, the rules of any provider, or which pieces are the CLI's own; the channel readers
-decide that.
+Here: what events and notices mean, whatever channel they came from; session, payer, tokens, retries, denied tool calls,
+the last trouble and how it ended; what was reported, so that a limit that a retrying CLI meets again and again is
+reported once; and the conclusion, what exit code, last event and last trouble add up to. Never here: bytes, the rules
+of any provider, the habits of one CLI, or which pieces are the CLI's own; the channel readers decide that.
 """
+
+import re
 
 import msgspec
 
-from paceline.agents.dialect import CliSet
-from paceline.agents.stream.facts import NO_FACTS, AuthMode, Denial, DenialCause, Ending, Facts, Head, Trouble
+from paceline.agents.dialect import (
+    NO_FACTS,
+    AgentCli,
+    AuthMode,
+    Denial,
+    DenialCause,
+    Ending,
+    Facts,
+    Head,
+    MessageHead,
+    Outcome,
+    ReportedUsage,
+    Requests,
+    RunUsage,
+    Trouble,
+    begins_as_error,
+    status_in_text,
+)
+from paceline.agents.known import CliSet
 from paceline.agents.stream.flood import NoticeBudget
 from paceline.agents.stream.lines import decode_json_event
-from paceline.agents.stream.notices import begins_as_error, status_in_text
-from paceline.agents.stream.outcome import merge_trouble, trouble_of_signals, trouble_of_status
-from paceline.agents.stream.work import TokenRecord
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -27,8 +43,168 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
+from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event
+from paceline.detect.observation import Kind, kind_of_failure
 from paceline.detect.observation_reader import read_event, read_line
+
+# --- the conclusion ----------------------------------------------------------------------------
+
+_TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
+    RateLimited: "rate_limit",
+    PlatformLimit: "rate_limit",
+    Overloaded: "overloaded",
+    QuotaClosed: "quota_window",
+    BillingStop: "billing",
+    AuthFailed: "auth",
+    Unreachable: "unreachable",
+}
+_TROUBLE_OF_KIND: dict[Kind, Trouble] = {
+    "auth": "auth",
+    "billing": "billing",
+    "rate": "rate_limit",
+    "overloaded": "overloaded",
+}
+"""Without `platform`: a run that ended with a bare 423 has not met a limit of the account."""
+_FORBIDDEN = 403
+"""A single 403 proves nothing, but a run that ended with one was refused: a person has to check the login."""
+_MORE_CERTAIN = frozenset({"quota_window", "billing"})
+"""After one of these, a bare 429 is the same refusal with less detail, and a lost connection does not undo it."""
+_LESS_CERTAIN = frozenset({"rate_limit", "unreachable"})
+
+_TIME_LIMIT_EXIT = 124
+_SIGNAL_EXITS = frozenset({129, 130, 137, 143})
+
+
+class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the conclusion depends on."""
+
+    cli: AgentCli
+    exit_code: int | None
+    ending: Ending | None
+    trouble: Trouble | None
+    """The last one met since the model last answered."""
+    speaks_json: bool
+    has_answered: bool
+    """Whether anything of the agent's work was seen."""
+    has_text: bool
+    """Whether anything was printed for a person: plain stdout or a screen."""
+    is_cut: bool
+    """Whether plain text broke off inside its last line, where the CLI always ends it."""
+    was_cancelled: bool
+    is_denied: bool = False
+    """Whether tool calls of the agent were denied."""
+
+
+def trouble_of_signals(signals: list[Signal]) -> Trouble | None:
+    """Return the trouble that the signals of one piece of output mean, the most certain one first."""
+    found = [trouble for signal in signals if (trouble := _TROUBLE_OF_SIGNAL.get(type(signal)))]
+    return next((trouble for trouble in found if trouble in _MORE_CERTAIN), found[0] if found else None)
+
+
+def trouble_of_status(status: int | None) -> Trouble | None:
+    """Return the trouble that the bare HTTP status of a failed call means."""
+    if status == _FORBIDDEN:
+        return "auth"
+    kind = kind_of_failure(status)
+    return None if kind is None else _TROUBLE_OF_KIND.get(kind)
+
+
+def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None:
+    """Return the newer trouble, unless it only repeats the one before with less detail."""
+    if now is None or (now in _LESS_CERTAIN and before in _MORE_CERTAIN):
+        return before
+    return now
+
+
+def conclude(run: FinishedRun) -> Outcome:
+    """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
+    outcome = _conclude(run)
+    if not run.is_denied:
+        return outcome
+    # Some CLIs end where a call is denied, without their closing event and with exit code 0.
+    ended_there = outcome == "interrupted" and run.exit_code == 0 and run.ending is None
+    return "denied" if outcome == "success" or ended_there else outcome
+
+
+def _conclude(run: FinishedRun) -> Outcome:
+    if run.ending is not None:
+        return _conclude_ended(run, run.ending)
+    if run.trouble is not None and not (run.exit_code == 0 and run.has_text):
+        return run.trouble
+    if run.exit_code is None or _was_signalled(run.exit_code):
+        return "interrupted"
+    if run.exit_code == _TIME_LIMIT_EXIT:
+        return _conclude_timed_out(run)
+    if run.exit_code == 0:
+        return _conclude_quiet_exit(run)
+    if run.speaks_json and run.cli.dialect.fails_aloud:
+        return "interrupted"
+    return trouble_of_status(_status_in_exit_code(run)) or "failed"
+
+
+def _conclude_ended(run: FinishedRun, ending: Ending) -> Outcome:
+    if ending.ok:
+        if run.exit_code in (0, None):
+            return "success"
+        return "interrupted" if _was_signalled(run.exit_code) else run.trouble or "failed"
+    if ending.interrupted:
+        return "interrupted"
+    return run.trouble or trouble_of_status(_status_in_exit_code(run)) or _without_cause(run)
+
+
+def _without_cause(run: FinishedRun) -> Outcome:
+    return "interrupted" if _was_signalled(run.exit_code) else "failed"
+
+
+_CONVERSATION = r"(?:conversation|session|thread|rollout)s?\b"
+_GONE = re.compile(
+    rf"\bno (?:saved |stored |such )?{_CONVERSATION}(?: or task)?.{{0,20}}(?:\b(?:found|matched|exists?)\b|$)"
+    rf"|\b{_CONVERSATION}.{{0,80}}\b(?:not found|(?:does not|doesn't|no longer) exist|could not be found)"
+    r"|\binvalid session identifier\b",
+    re.I,
+)
+"""What CLIs print that were to resume a conversation that they do not have. Read only of resumed runs without an
+answer, where no task of the agent can say the same."""
+
+
+def is_conversation_gone(failure_text: str | None) -> bool:
+    """Return whether a run that was to resume a conversation, and never answered, failed because there is none."""
+    return failure_text is not None and _GONE.search(failure_text) is not None
+
+
+def was_stopped(exit_code: int | None) -> bool:
+    """Return whether the process was stopped from outside: then its last line says nothing about the cause."""
+    return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
+
+
+def _was_signalled(exit_code: int | None) -> bool:
+    return exit_code is not None and (exit_code < 0 or exit_code in _SIGNAL_EXITS)
+
+
+def _conclude_timed_out(run: FinishedRun) -> Outcome:
+    if run.has_answered or run.has_text:
+        return "failed"
+    when_cancelled = run.cli.silent_wait_when_cancelled if run.was_cancelled else None
+    return when_cancelled or run.cli.silent_wait or "failed"
+
+
+def _conclude_quiet_exit(run: FinishedRun) -> Outcome:
+    """Conclude from exit code 0. Several CLIs exit so when they are stopped: then their closing event is missing."""
+    if run.speaks_json:
+        return "interrupted" if run.cli.dialect.ends_with_result else "success"
+    if run.is_cut:
+        return "interrupted"
+    return "success" if run.has_text or not run.cli.dialect.ends_with_result else "interrupted"
+
+
+def _status_in_exit_code(run: FinishedRun) -> int | None:
+    if run.cli.exit_status is None or run.exit_code is None:
+        return None
+    return run.cli.exit_status(run.exit_code)
+
+
+# --- what was reported -------------------------------------------------------------------------
 
 LONG_WAIT = 60.0
 """Seconds. A longer wait changes what becomes of a session, so it is reported even after a shorter one."""
@@ -121,6 +297,111 @@ def _waits_longer(now: float | None, before: float | None) -> bool:
         return False
     return before is None or now > LONG_WAIT >= before
 
+
+# --- tokens ------------------------------------------------------------------------------------
+
+_MESSAGES_COUNTED = 64
+"""Messages whose usage is kept apart: it is repeated with each part, and parts of several messages may interleave."""
+
+
+class TokenRecord:
+    """The tokens of a run: those that the CLI counted, and those of messages since."""
+
+    def __init__(self) -> None:
+        self.requests: Requests | None = None
+        self._reported: RunUsage | None = None
+        self._messages: dict[str, MessageHead] = {}
+        self._older: dict[str, Tokens] = {}
+        self._older_total = 0
+
+    @property
+    def running_total(self) -> int:
+        """Tokens of the messages since the CLI last counted, without cache reads."""
+        if not self._messages:
+            return self._older_total
+        return self._older_total + sum(each.usage.total for each in self._messages.values() if each.usage is not None)
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """All that was counted, or None if nothing was."""
+        if self._reported is None and not self._messages:
+            return None
+        by_model = {} if self._reported is None else dict(self._reported.by_model)
+        for model, tokens in self._older.items():
+            _add(by_model, model, tokens)
+        for message in self._messages.values():
+            if message.usage is not None:
+                _add(by_model, message.model, message.usage.tokens)
+        if not by_model:
+            return None
+        is_conversation = self._reported is not None and self._reported.is_conversation
+        return RunUsage(by_model=by_model, is_conversation=is_conversation)
+
+    def note_request(self, sent: Tokens) -> None:
+        """Take one request of the agent. Further parts of its answer repeat it."""
+        if sent.sent:
+            first = sent if self.requests is None else self.requests.first
+            self.requests = Requests(first=first, last=sent)
+
+    def count_message(self, message: MessageHead) -> None:
+        """Add the usage of a message, or of a further part of it."""
+        usage = message.usage
+        if usage is None:
+            return
+        counted = self._messages
+        known = counted.get(message.id)
+        if known is None and len(counted) == _MESSAGES_COUNTED:
+            self._add_up(counted.pop(next(iter(counted))))
+        if known is None or known.usage is None or usage.total >= known.usage.total:
+            counted[message.id] = message
+
+    def report(self, reported: ReportedUsage) -> None:
+        """Take what the CLI itself counted. A turn that was broken off may count nothing although its messages did."""
+        if reported.is_request:
+            for tokens in reported.by_model.values():
+                self.note_request(tokens)
+        if reported.reach == "turn":
+            turn = sum(_limited_total(tokens) for tokens in reported.by_model.values())
+            if turn < self.running_total:
+                self._take_over()
+                return
+            by_model = {} if self._reported is None else dict(self._reported.by_model)
+            for model, tokens in reported.by_model.items():
+                _add(by_model, model, tokens)
+            self._replace(by_model, is_conversation=self._reported is not None and self._reported.is_conversation)
+        else:
+            self._replace(dict(reported.by_model), is_conversation=reported.reach == "conversation")
+
+    def _take_over(self) -> None:
+        usage = self.usage
+        if usage is not None:
+            self._replace(usage.by_model, is_conversation=usage.is_conversation)
+
+    def _replace(self, by_model: dict[str, Tokens], *, is_conversation: bool) -> None:
+        self._reported = RunUsage(by_model=by_model, is_conversation=is_conversation)
+        self.forget_messages()
+
+    def forget_messages(self) -> None:
+        """Drop the messages up to here: the CLI has counted them itself."""
+        self._messages.clear()
+        self._older.clear()
+        self._older_total = 0
+
+    def _add_up(self, message: MessageHead) -> None:
+        if message.usage is not None:
+            _add(self._older, message.model, message.usage.tokens)
+            self._older_total += message.usage.total
+
+
+def _add(by_model: dict[str, Tokens], model: str, tokens: Tokens) -> None:
+    by_model[model] = by_model.get(model, Tokens()).plus(tokens)
+
+
+def _limited_total(tokens: Tokens) -> int:
+    return tokens.input + tokens.cache_write + tokens.output
+
+
+# --- denied calls ------------------------------------------------------------------------------
 
 NAMED_TOOLS = 3
 """Tools named in the sentence: enough to recognise the cause, and still one line."""

@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from paceline.agents.stream.facts import RunConclusion
+from paceline.agents.dialect import RunConclusion
 from paceline.cli.options import AsJson
 from paceline.cli.output import SOURCES, print_value
 from paceline.core.signals import (

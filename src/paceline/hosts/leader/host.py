@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from paceline.agents.dialect import RunSummary
 from paceline.agents.session_environment import EnvironmentMemory
-from paceline.agents.stream.facts import RunSummary
 from paceline.core.signals import Signal
 from paceline.detect import StreamReader
 from paceline.executors import Executor, Handle

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from paceline.agents.stream.facts import RunSummary, bounded_answer
+from paceline.agents.dialect import RunSummary, bounded_answer
 from paceline.core.signals import Signal
 from paceline.core.values.channels import Channel
 from paceline.errors import HostLost

@@ -7,7 +7,7 @@ from tests.agents.stream.test_reader_recorded import PROVIDERS
 from tests.detect.each_row import each_row
 from tests.detect.sample_files import RECORDED, SAMPLES
 
-from paceline.agents.stream.facts import RunUsage
+from paceline.agents.dialect import RunUsage
 from paceline.core.values.tokens import Tokens
 from paceline.detect import StreamReader
 
