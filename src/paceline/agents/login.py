@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.agents.account import DEFAULT, Account
 from paceline.agents.profile import AgentProfile, agent_names, load_agent
-from paceline.agents.surroundings import parse_json, read_content
+from paceline.agents.surroundings import parse_json, parse_toml, read_content
 from paceline.detect.json_objects import member
 
 _VENDORS = {
@@ -124,15 +124,8 @@ def _token_variables(provider: str) -> list[str]:
 
 
 def _may_use_keyring(folder: Path) -> bool:
-    try:
-        text = (folder / "config.toml").read_text("utf-8")
-    except (OSError, ValueError):
-        return False
-    lines = [line.partition("=") for line in text.splitlines()]
-    return any(
-        key.strip() == "cli_auth_credentials_store" and value.strip().strip("\"'") in _KEYRING
-        for key, _, value in lines
-    )
+    config = read_content(folder / "config.toml", parse_toml)
+    return member(config, "cli_auth_credentials_store") in _KEYRING
 
 
 # -- when a login or a key ends. Access tokens that a CLI renews by itself do not count ------------

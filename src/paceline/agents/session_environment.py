@@ -259,9 +259,7 @@ def _profiles(profile: AgentProfile, account: Account | None) -> list[AgentProfi
 
 def _login_variables(profile: AgentProfile, account: Account | None) -> frozenset[str]:
     """Return the variables that are the login of the session: those of the CLI, unless the account has its own."""
-    if account is None or account.is_implicit:
-        return frozenset(name for each in _profiles(profile, account) for name in each.login_variables)
-    if account.kind == "metered" or _has_own_login(account):
+    if account is not None and not account.is_implicit and (account.kind == "metered" or _has_own_login(account)):
         return frozenset()
     return frozenset(name for each in _profiles(profile, account) for name in each.login_variables)
 

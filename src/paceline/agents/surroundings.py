@@ -8,15 +8,22 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from paceline.detect.json_objects import items_of, member
+
 SET_PERMISSIONS = 'set permissions = "edit" in the plan'
 """What lets an unattended session change files."""
+BILLS = "would bill this key"
+KeysOf = Callable[[object], Iterable[tuple[str, object]]]
+"""Returns where the entry of a model provider can have a key, and what stands there."""
 MOST_BYTES = 64 << 20
 """Claude Code keeps its history of projects in one file, which grows to some megabytes; this is far beyond it."""
+_KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key"})
+"""The headers in which providers take a key. Others, such as a name of the caller, bill nothing."""
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _JSON_EXTRAS = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.S)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.S)
@@ -85,6 +92,34 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a value is a key, and not the account's own."""
         return isinstance(value, str) and bool(value.strip()) and value.strip() != self.own_key
 
+    def keys_in(
+        self, file: str, variables: object, names: Iterable[str], *, prefix: str = "", meaning: str = BILLS
+    ) -> list[BillingFinding]:
+        """Return those of the variables in a file that hold a key which is not the account's own."""
+        found = [name for name in names if self.is_foreign(member(variables, name))]
+        return [BillingFinding(file=file, key=prefix + name, meaning=meaning) for name in found]
+
+    def keys_of_providers(
+        self, file: str, place: str, providers: object, keys: KeysOf, used: str | None
+    ) -> list[BillingFinding]:
+        """Return the keys of the model providers in a file, of all of them unless it is known which is `used`."""
+        return [
+            BillingFinding(file=file, key=f"{place}.{name}.{key}", meaning=BILLS)
+            for name, entry in items_of(providers)
+            if used in (None, name)
+            for key, value in keys(entry)
+            if self.is_foreign(value)
+        ]
+
+    def provider(self, options: Sequence[str], defaults: Iterable[object]) -> str | None:
+        """Return the provider of the model that would be used, if its name is `provider/model`.
+
+        `options` name it in the arguments, `defaults` are those of the CLI's configuration.
+        """
+        texts = (each for each in (self.model, *self.options(*options), *defaults) if isinstance(each, str) and each)
+        named = next(texts, "")
+        return named.partition("/")[0] if "/" in named else None
+
     def options(self, *names: str) -> list[str]:
         """Return the values that the arguments give to an option, as `--name value` or `--name=value`."""
         found = []
@@ -95,6 +130,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
             elif argument in names and at + 1 < len(self.argv):
                 found.append(self.argv[at + 1])
         return found
+
+
+def keys_in_headers(place: str, headers: object) -> Iterator[tuple[str, str]]:
+    """Yield the headers that carry a key, and the key."""
+    for name, value in items_of(headers):
+        if name.lower() in _KEY_HEADERS and isinstance(value, str):
+            yield f"{place}.{name}", value.removeprefix("Bearer ")
 
 
 def is_on(value: object) -> bool:

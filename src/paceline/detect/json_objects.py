@@ -96,6 +96,11 @@ def member(value: object, *path: str) -> object:
     return value
 
 
+def items_of(value: object) -> list[tuple[str, object]]:
+    """Return the members of an object with their names; none of anything else."""
+    return [(str(name), each) for name, each in value.items()] if isinstance(value, dict) else []
+
+
 def text_at(value: object, *path: str) -> str | None:
     """Return the text at a path, or None."""
     found = member(value, *path)

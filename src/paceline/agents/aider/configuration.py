@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from paceline.agents.surroundings import BillingFinding, Surroundings, load, parse_dotenv
-from paceline.detect.json_objects import member
 
 _DOTENV_KEY = re.compile(r"[A-Z0-9_]+_API_KEY")
 _YAML_KEY = re.compile(r"^[ \t]*-?[ \t]*((?:[\w-]+-)?api-key)[ \t]*:[ \t]*(\S.*)?$", re.M)
@@ -17,18 +16,10 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
     dotenvs = [folder / ".env" for folder in folders] + [around.home / ".aider" / "oauth-keys.env"]
     for file, variables in load(dotenvs, parse_dotenv, found):
         assert isinstance(variables, dict)
-        found += [
-            BillingFinding(file=file, key=name, meaning="would bill this key")
-            for name in variables
-            if _DOTENV_KEY.fullmatch(name) and around.is_foreign(member(variables, name))
-        ]
+        found += around.keys_in(file, variables, filter(_DOTENV_KEY.fullmatch, variables))
     for file, names in load([folder / ".aider.conf.yml" for folder in folders], _yaml_keys, found):
         assert isinstance(names, dict)
-        found += [
-            BillingFinding(file=file, key=name, meaning="would bill this key")
-            for name, value in names.items()
-            if around.is_foreign(value)
-        ]
+        found += around.keys_in(file, names, names)
     return found
 
 

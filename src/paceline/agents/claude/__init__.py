@@ -31,7 +31,7 @@ from paceline.agents.dialect import (
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers, retry_after
-from paceline.detect.json_objects import Event, count_at, flatten, member, number_at, sum_at, text_at
+from paceline.detect.json_objects import Event, count_at, flatten, items_of, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
 from paceline.detect.provider import EventReading, EventRules, HeaderReading, HeaderRules, Provider, Rule, Stage, rule
 from paceline.detect.times import Reset, epoch_seconds, to_number
@@ -191,15 +191,14 @@ class _UnifiedWindow(msgspec.Struct, frozen=True):
 
 def _unified_windows_in(info: Event) -> list[_UnifiedWindow]:
     """Return the windows that a rate limit event reports one by one (since 2.1.3xx)."""
-    windows = info.get("unifiedWindows")
     found = []
-    for name, window in list(windows.items())[:_MOST_WINDOWS] if isinstance(windows, dict) else ():
-        if not isinstance(window, dict) or str(name) in _NO_WINDOWS:
+    for name, window in items_of(info.get("unifiedWindows"))[:_MOST_WINDOWS]:
+        if not isinstance(window, dict) or name in _NO_WINDOWS:
             continue
         used, number = to_number(window.get("utilization")), to_number(window.get("resetsAt"))
         resets_at = None if number is None else epoch_seconds(number)
         is_spent = window.get("status") == "rejected" or (used is not None and used >= 1 and "status" not in window)
-        found.append(_UnifiedWindow(str(name)[:LONGEST_WINDOW_NAME], used, resets_at, is_spent))
+        found.append(_UnifiedWindow(name[:LONGEST_WINDOW_NAME], used, resets_at, is_spent))
     return found
 
 

@@ -6,7 +6,6 @@ manages. `env` in any of them overrides the environment of the process, also in 
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.agents.surroundings import (
@@ -19,7 +18,7 @@ from paceline.agents.surroundings import (
     parse_json,
     read_content,
 )
-from paceline.detect.json_objects import member
+from paceline.detect.json_objects import items_of, member
 
 _KEYS = re.compile(r"ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN)|AWS_BEARER_TOKEN_BEDROCK")
 _SWITCHES = re.compile(
@@ -76,9 +75,8 @@ def _in_argument(given: str, around: Surroundings) -> list[BillingFinding]:
 
 def _in_settings(file: str, settings: object, around: Surroundings) -> list[BillingFinding]:
     found = []
-    variables = member(settings, "env")
-    for name, value in variables.items() if isinstance(variables, Mapping) else ():
-        meaning = _meaning(str(name), str(value), around)
+    for name, value in items_of(member(settings, "env")):
+        meaning = _meaning(name, str(value), around)
         if meaning is not None:
             found.append(BillingFinding(file=file, key=f"env.{name}", meaning=meaning))
     if is_on(member(settings, "apiKeyHelper")):

@@ -30,7 +30,7 @@ from paceline.agents.dialect import (
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.tokens import Tokens
 from paceline.detect.fields import Headers
-from paceline.detect.json_objects import Event, count_at, member, sum_at, text_at
+from paceline.detect.json_objects import Event, count_at, items_of, member, sum_at, text_at
 from paceline.detect.provider import (
     EventReading,
     EventRules,
@@ -84,11 +84,7 @@ def _call(item: object, what: str) -> TranscriptEntry:
             paths = [text_at(change, "path") for change in changes] if isinstance(changes, list) else []
             return tool_call("apply_patch", ", ".join(path for path in paths if path))
         case _:
-            return tool_call(what, {name: value for name, value in _members(item) if name not in ("id", "type")})
-
-
-def _members(item: object) -> list[tuple[str, object]]:
-    return list(item.items()) if isinstance(item, dict) else []
+            return tool_call(what, {name: value for name, value in items_of(item) if name not in ("id", "type")})
 
 
 def _result(item: object) -> list[TranscriptEntry]:

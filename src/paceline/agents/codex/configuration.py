@@ -24,6 +24,7 @@ _LOCAL_PROVIDERS = frozenset({"ollama", "lmstudio", "oss"})
 _PROVIDER_KEYS = ("env_key", "experimental_bearer_token", "auth", "http_headers", "env_http_headers")
 """Entries of a model provider that make its calls carry a key."""
 _CHOSEN = re.compile(r"""\s*(model_provider|profile|preferred_auth_method|forced_login_method)\s*=\s*["']?([\w.-]+)""")
+_DOTENV_KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY")
 _KEY_MODES = frozenset({"apikey", "api_key", "bedrockApiKey", "bedrock_api_key"})
 
 
@@ -46,7 +47,7 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
         for file, login in load([own / "auth.json"], parse_json, found):
             found += _in_login(file, login, around)
         for file, variables in load([own / ".env"], parse_dotenv, found):
-            found += _in_dotenv(file, variables, around)
+            found += around.keys_in(file, variables, _DOTENV_KEYS, meaning="would reach Codex as a key")
     return found
 
 
@@ -121,12 +122,6 @@ def _in_login(file: str, login: object, around: Surroundings) -> list[BillingFin
         name = "OPENAI_API_KEY" if key else "auth_mode"
         return [BillingFinding(file=file, key=name, meaning="is an API key, which would be billed")]
     return []
-
-
-def _in_dotenv(file: str, variables: object, around: Surroundings) -> list[BillingFinding]:
-    assert isinstance(variables, dict)
-    names = [name for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY") if around.is_foreign(variables.get(name))]
-    return [BillingFinding(file=file, key=name, meaning="would reach Codex as a key") for name in names]
 
 
 def unattended_problem(around: Surroundings, account: str) -> tuple[str, str] | None:

@@ -5,9 +5,5 @@ from paceline.agents.surroundings import BillingFinding, Surroundings
 
 def inspect(around: Surroundings) -> list[BillingFinding]:
     """Return what in the session's environment would bill a key. The environment is clean unless somebody set it."""
-    names = [name for name in ("COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BEARER_TOKEN") if name in around.env]
-    return [
-        BillingFinding(file="the environment", key=name, meaning="would bill this key")
-        for name in names
-        if around.is_foreign(around.env[name])
-    ]
+    names = ("COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BEARER_TOKEN")
+    return around.keys_in("the environment", dict(around.env), names)

@@ -70,10 +70,7 @@ def first_dotenv(around: Surroundings, folder: str) -> list[Path]:
 
 def in_dotenv(file: str, variables: object, around: Surroundings) -> list[BillingFinding]:
     """Return the variables of an `.env` file that would bill a key."""
-    found = []
-    for name in _KEYS:
-        if around.is_foreign(member(variables, name)):
-            found.append(BillingFinding(file=file, key=name, meaning="would bill this key"))
+    found = around.keys_in(file, variables, _KEYS)
     if is_on(member(variables, _SWITCH)):
         found.append(BillingFinding(file=file, key=_SWITCH, meaning="would bill a cloud account"))
     for name in _ADDRESSES:

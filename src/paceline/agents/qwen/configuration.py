@@ -1,6 +1,5 @@
 """Qwen Code: the method of its login in `settings.json`, keys in the settings and in `.env` files."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.agents.gemini import configuration as gemini
@@ -24,12 +23,12 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
     if method in _BILLED_METHODS and file and not around.is_metered:
         found.append(billed_method(file, str(method)))
     for settings_file, settings in load(files, parse_json, []):
-        found += _in_variables(settings_file, "env.", member(settings, "env"), around)
+        found += around.keys_in(settings_file, member(settings, "env"), _KEYS, prefix="env.")
         if around.is_foreign(member(settings, "security", "auth", "apiKey")):
             found.append(BillingFinding(file=settings_file, key="security.auth.apiKey", meaning="would bill this key"))
     home = [around.folder("QWEN_HOME", ".qwen") / ".env", around.home / ".qwen" / ".env", around.home / ".env"]
     for dotenv, variables in load(list(dict.fromkeys([*first_dotenv(around, ".qwen"), *home])), parse_dotenv, found):
-        found += _in_variables(dotenv, "", variables, around)
+        found += around.keys_in(dotenv, variables, _KEYS)
     return found
 
 
@@ -42,11 +41,6 @@ def _settings_files(around: Surroundings) -> list[Path]:
         Path(around.cwd, ".qwen", "settings.json"),
         system / "settings.json",
     ]
-
-
-def _in_variables(file: str, prefix: str, variables: object, around: Surroundings) -> list[BillingFinding]:
-    names = [name for name in _KEYS if isinstance(variables, Mapping) and around.is_foreign(variables.get(name))]
-    return [BillingFinding(file=file, key=prefix + name, meaning="would bill this key") for name in names]
 
 
 def unattended_problem(around: Surroundings, account: str) -> tuple[str, str] | None:
