@@ -8,7 +8,7 @@ means.
 import json
 import re
 
-from paceline.detect.json_objects import find_documents, text_at
+from paceline.detect.json_objects import find_documents, member, text_at
 
 WRAP = "\x1f"
 """Marks where a wrapped line was joined: white space to every pattern, yet no end of a line."""
@@ -71,7 +71,6 @@ def unescape(text: str) -> str:
     """Return text from inside JSON strings, however deep: `\\\\n`, `\\"`, `\\u2019`."""
     if "\\" not in text:
         return text
-
     return "\n".join(_unescape_line(line) for line in text.split("\n"))
 
 
@@ -207,14 +206,9 @@ def _message_in(document: object) -> str | None:
         found = text_at(document, *path)
         if found is not None and _WORD.search(found):
             return found
-    errors = document.get("errors") if isinstance(document, dict) else None
-    if isinstance(errors, list):
-        return next((message for error in errors if (message := _error_in_list(error))), None)
-    return None
-
-
-def _error_in_list(error: object) -> str | None:
-    return error if isinstance(error, str) else _message_in(error)
+    errors = member(document, "errors")
+    listed = errors if isinstance(errors, list) else ()
+    return next(filter(None, (error if isinstance(error, str) else _message_in(error) for error in listed)), None)
 
 
 # --- the lines that are the CLI's own ------------------------------------------------------------

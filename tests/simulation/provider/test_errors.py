@@ -2,8 +2,17 @@
 
 import pytest
 
-from paceline.simulation.provider.errors import NAMES, TABLES, ErrorResponse, find_error, refuse
-from paceline.simulation.provider.errors.shape import ErrorFacts, Kind, fill, go_duration
+from paceline.simulation.provider.errors import (
+    NAMES,
+    TABLES,
+    ErrorFacts,
+    ErrorResponse,
+    Kind,
+    fill,
+    find_error,
+    go_duration,
+    refuse,
+)
 from paceline.simulation.provider.protocol_module import ProtocolName
 
 FACTS = ErrorFacts(now=1_800_000_000.0, model="m1", retry_after=2.5, resets_at=1_800_007_200.0, limit=4, in_use=4)

@@ -12,7 +12,7 @@ import msgspec
 from paceline import errors
 from paceline.agents import AgentProfile
 from paceline.agents.account import Account, split_login
-from paceline.agents.stream.outcome import is_conversation_gone
+from paceline.agents.stream.record import is_conversation_gone
 from paceline.core import Ticket
 from paceline.core.signals import (
     AuthFailed,

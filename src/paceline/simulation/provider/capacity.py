@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from paceline.simulation.provider.errors.shape import ErrorFacts
+from paceline.simulation.provider.errors import ErrorFacts
 from paceline.simulation.provider.scenario import Limits, Scenario, Window
 
 MINUTE_SECONDS = 60.0

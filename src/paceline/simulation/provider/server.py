@@ -26,8 +26,7 @@ from paceline.simulation.provider.capacity import (
     Refusal,
     WindowReading,
 )
-from paceline.simulation.provider.errors import NAMES, ErrorResponse, refuse
-from paceline.simulation.provider.errors.shape import CLAIMS, ErrorFacts, iso
+from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ErrorResponse, iso, refuse
 from paceline.simulation.provider.journal import Journal, RequestRecord
 from paceline.simulation.provider.protocol_module import (
     Json,
