@@ -27,7 +27,7 @@ from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split
 from paceline.engine.journal import EngineJournal, Listeners
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
-from paceline.engine.session.window_landing import EndRequests, Landings
+from paceline.engine.session.window_landing import Landings
 from paceline.engine.settings import EngineSettings
 from paceline.engine.work.retention import EventRetention, OutputRetention
 from paceline.engine.work.stage_commands import CHECK_TICKETS
@@ -145,8 +145,9 @@ class Cycle:
             stages=self._stages,
         )
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
-        self._end_requests = EndRequests(store, self.journal, self.live, self._stages.preparing)
-        self._landing = Landings(governor, self.journal, self._end_requests, self.live, self._monitor.history)
+        self._landing = Landings(
+            store, governor, self.journal, self._monitor.history, live=self.live, preparing=self._stages.preparing
+        )
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
@@ -308,7 +309,7 @@ class Cycle:
         elif name.startswith(command_log.SLOT_COMMANDS):
             self.external.carry_out(name, event, now)
         elif name == command_log.END_AT_TURN:
-            self._end_requests.carry_out(event, now)
+            self._landing.carry_out(event, now)
         else:
             command_log.carry_out(self.governor, event, now)
             self.journal.has_learnt = True

@@ -158,72 +158,6 @@ def window_tokens(tokens: Tokens) -> float:
 
 log = logging.getLogger("paceline.engine")
 
-
-class EndOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of the command."""
-
-    unit: str
-    attempt: str
-    reason: str
-    resume_at: float | None = None
-    is_held: bool = False
-
-
-class EndRequests:
-    """Takes requests for attempts that run. Each is stored with its event, so it outlives the engine."""
-
-    def __init__(
-        self,
-        store: Store,
-        journal: EngineJournal,
-        live: Mapping[str, LiveSession],
-        prepared: Mapping[str, Preparation],
-    ) -> None:
-        self._store = store
-        self._journal = journal
-        self._live = live
-        self._prepared = prepared
-
-    def carry_out(self, command: Event, now: float) -> None:
-        """Take the request of a command, `commands.end_at_turn`."""
-        order = msgspec.convert(command.fields, EndOrder)
-        holder = self._live.get(order.unit) or self._prepared.get(order.unit)
-        if holder is None or holder.unit.attempt_id != order.attempt:
-            self._take_late(order, now)
-            return
-        request = EndRequest(
-            attempt_id=order.attempt, reason=order.reason, resume_at=order.resume_at, is_held=order.is_held
-        )
-        self.request(holder, request, now)
-
-    def request(self, holder: LiveSession | Preparation, request: EndRequest, now: float) -> None:
-        """Store the request with its event, then let the session end at its next turn."""
-        self._give(holder, request, {"reason": request.reason, "resume_at": request.resume_at}, now)
-
-    def withdraw(self, session: LiveSession, now: float) -> None:
-        """Let a session continue that was to end at its next turn."""
-        self._give(session, None, {"reason": "it continues: its window holds more", "resume_at": None}, now)
-
-    def _give(
-        self, holder: LiveSession | Preparation, request: EndRequest | None, fields: dict[str, object], now: float
-    ) -> None:
-        unit = with_result(holder.unit, end_request=request)
-        with self._journal.together():
-            if not self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result):
-                return  # it was cancelled
-            self._journal.append(Event("unit.ending", now, None, unit.id, fields))
-        if isinstance(holder, LiveSession):
-            holder.ask_end(unit)
-        else:
-            holder.unit = unit
-
-    def _take_late(self, order: EndOrder, now: float) -> None:
-        """Hold a unit that a person paused just as its attempt ended. Otherwise that end counts as usual."""
-        if order.is_held and self._store.move_units([order.unit], "held", order.reason, now=now):
-            return
-        log.info("%s has no session that could be ended: %s", order.unit, order.reason)
-
-
 STEP_SECONDS = 1.0
 """Windows are checked as often as this while the same sessions run: passes may be milliseconds apart."""
 MEASURED_RATIO = 0.02
@@ -325,20 +259,26 @@ class WindowMeter:
 
 
 class Landings:
-    """Watches the windows of live sessions, holds back starts, and asks sessions to end at their turns."""
+    """Watches the windows of live sessions, holds back starts, and asks sessions to end at their turns.
+
+    Each request is stored with its event, so it outlives the engine.
+    """
 
     def __init__(
         self,
+        store: Store,
         governor: Governor,
         journal: EngineJournal,
-        end_requests: EndRequests,
-        live: Mapping[str, LiveSession],
         history: UnitSizes,
+        *,
+        live: Mapping[str, LiveSession],
+        preparing: Mapping[str, Preparation],
     ) -> None:
+        self._store = store
         self._governor = governor
         self._journal = journal
-        self._end_requests = end_requests
         self._live = live
+        self._preparing = preparing
         self._history = history
         self._meters: dict[str, SessionMeter] = {}
         self._windows: dict[tuple[str, str], WindowMeter] = {}
@@ -487,9 +427,37 @@ class Landings:
             if session.ending is not None:
                 continue
             if asked is None and unit_id in landing:
-                self._end_requests.request(session, landing[unit_id], now)
+                self._request(session, landing[unit_id], now)
             elif asked is not None and asked.is_landing and unit_id not in landing:
-                self._end_requests.withdraw(session, now)
+                self._request(session, None, now)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def carry_out(self, command: Event, now: float) -> None:
+        """Take the request of a command, `commands.end_at_turn`."""
+        unit_id = str(command.fields["unit"])
+        request = msgspec.convert({**command.fields, "attempt_id": command.fields["attempt"]}, EndRequest)
+        holder = self._live.get(unit_id) or self._preparing.get(unit_id)
+        if holder is not None and holder.unit.attempt_id == request.attempt_id:
+            self._request(holder, request, now)
+        # A unit that a person paused just as its attempt ended is held. Otherwise that end counts as usual.
+        elif not (request.is_held and self._store.move_units([unit_id], "held", request.reason, now=now)):
+            log.info("%s has no session that could be ended: %s", unit_id, request.reason)
+
+    def _request(self, holder: LiveSession | Preparation, request: EndRequest | None, now: float) -> None:
+        """Store the request with its event, then let the session end at its next turn; without one it continues."""
+        reason = "it continues: its window holds more" if request is None else request.reason
+        resume_at = None if request is None else request.resume_at
+        unit = with_result(holder.unit, end_request=request)
+        with self._journal.together():
+            if not self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result):
+                return  # it was cancelled
+            fields: dict[str, object] = {"reason": reason, "resume_at": resume_at}
+            self._journal.append(Event("unit.ending", now, None, unit.id, fields))
+        if isinstance(holder, LiveSession):
+            holder.ask_end(unit)
+        else:
+            holder.unit = unit
 
 
 def _hold(scope: str, window: WindowStatus, starts: int, live: int, now: float) -> LandingHold:
