@@ -114,7 +114,7 @@ class SimulatedFleet:
         for unit in self.store.running_units():
             ticket = unit_ticket(unit, self.campaigns[unit.campaign], accounts, unit.attempt_id or "")
             self.governor.adopt(ticket, now=self.now)
-        self.queues = TicketQueues(self.governor, accounts, f"leader{self.leaders}", hosts=lambda _: self._states())
+        self.queues = TicketQueues(self.governor, self.settings, f"leader{self.leaders}", hosts=lambda _: self._states())
 
     def _states(self) -> list[HostState]:
         most = 2 * self.size.sessions // self.size.hosts

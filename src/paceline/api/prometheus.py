@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from paceline.api.standby import StandbyEngine
 from paceline.core import ScopeStatus
 from paceline.core.values.scopes import canonical_model
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.engine.engine import Engine
+from paceline.engine.settings import CampaignAccounts
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS
 from paceline.metrics import MOST_NAMES, OTHER, Histogram, LabelledCounter, MetricsRegistry
 from paceline.store import Campaign, StoredEvent

@@ -16,10 +16,9 @@ from paceline.agents.account import login_on
 from paceline.core import Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.engine import command_log
-from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, LoginWatch
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
-from paceline.engine.capacity.governor_state import AddedHostLimits, apply_campaign_limits, limit_checks
+from paceline.engine.capacity.governor_state import AddedHostLimits, LoginWatch, apply_campaign_limits, limit_checks
 from paceline.engine.capacity.leases import Leases
 from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher, startable_campaigns
 from paceline.engine.dispatch.placement import LocalMachine
@@ -28,7 +27,7 @@ from paceline.engine.journal import EngineJournal, Listeners
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import Landings
-from paceline.engine.settings import EngineSettings
+from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.work.retention import EventRetention, OutputRetention
 from paceline.engine.work.stage_commands import CHECK_TICKETS
 from paceline.engine.work.unit_stages import UnitStages
@@ -105,11 +104,9 @@ class Cycle:
         self._host_limits = AddedHostLimits(settings.hosts)
         self.queues = TicketQueues(
             governor,
-            accounts,
+            settings,
             lead.owner,
             hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
-            machine=settings.machine,
-            local_host=settings.local_host,
         )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
         self._pacer = DeadlinePacer(store, governor, accounts)

@@ -14,11 +14,11 @@ import msgspec
 from paceline.agents.account import Account, split_login
 from paceline.core import Deferred
 from paceline.core.unit_lifecycle import Transition
-from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import CommandReader
 from paceline.engine.dispatch.placement import logins_on
 from paceline.engine.dispatch.ticket_queues import TicketQueues, split_queue_name
+from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, OutcomeRecord, Store, Unit

@@ -34,11 +34,9 @@ class OfflineState:
         hosts = _present_hosts(store, settings)
         self.queues = TicketQueues(
             self.governor,
-            self.accounts,
+            settings,
             "offline",
             hosts=LocalMachine(settings, lambda: hosts).states,
-            machine=settings.machine,
-            local_host=settings.local_host,
         )
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         for command in command_log.CommandReader(store).read():

@@ -1,19 +1,79 @@
-"""The part of the configuration that the engine uses, as one value."""
+"""The part of the configuration that the engine uses, as one value, and which account a campaign or a unit means.
+
+Campaigns run on the accounts that they name, else on the default login of their agent.
+"""
 
 import os
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from paceline.agents.account import Account, GatewayAddress, portable_account
+from paceline.agents.account import DEFAULT, Account, GatewayAddress, account_id, portable_account
 from paceline.agents.login import shipped_logins
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
+from paceline.errors import UnknownName
 from paceline.executors import OutputLimits
 from paceline.hosts.messages import ProbedAccount, WorkerSettings
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.settings.prices import PriceList, price_list
+from paceline.store import Campaign
+
+NO_ACCOUNT = ""
+"""The account of a plan's own command that names none: nobody knows whose quota it uses."""
+
+
+class CampaignAccounts:
+    """The configured accounts by id, and the default login of each agent by the agent's name."""
+
+    def __init__(self, configured: Mapping[str, Account], logins: Mapping[str, Account]) -> None:
+        self._configured = configured
+        self._logins = logins
+        self._by_id = {account.id: account for account in (*logins.values(), *configured.values())}
+
+    def __iter__(self) -> Iterator[Account]:
+        """Yield every account once."""
+        return iter(self._by_id.values())
+
+    def find(self, account: str) -> Account | None:
+        """Return the account with this id."""
+        return self._by_id.get(account)
+
+    def ids_of(self, campaign: Campaign) -> tuple[str, ...]:
+        """Return the ids of the accounts that may run its units; `NO_ACCOUNT` for a command without any."""
+        return campaign.accounts or (self.login_id(campaign),)
+
+    def login_id(self, campaign: Campaign) -> str:
+        """Return the id of its agent's default login, or `NO_ACCOUNT`."""
+        login = self._logins.get(campaign.agent)
+        return NO_ACCOUNT if login is None else login.id
+
+    def of(self, campaign: Campaign, account: str) -> Account | None:
+        """Return an account as the campaign uses it: one that accepts metered use may bill its default login."""
+        found = self._by_id.get(account)
+        if found is not None and found.is_implicit and campaign.allow_metered:
+            return msgspec.structs.replace(found, kind="metered")
+        return found
+
+    def known(self, campaign: Campaign, account: str) -> Account | None:
+        """Return an account as the campaign uses it; None for `NO_ACCOUNT`. Raise `UnknownName` if there is none."""
+        found = self.of(campaign, account)
+        if found is None and account != NO_ACCOUNT:
+            raise UnknownName(f"account {account!r} is not in paceline.toml; add [accounts.{account}]")
+        return found
+
+    def moved_ids(self, campaign: Campaign) -> dict[str, str]:
+        """Return the ids under which units of earlier versions or settings know its agent's login, and the present one.
+
+        A plan without accounts once had no account at all, and an account may have been configured since that is the
+        same login.
+        """
+        login = self._logins.get(campaign.agent)
+        if login is None:
+            return {}
+        before = (NO_ACCOUNT, account_id(login.provider, DEFAULT))
+        return {each: login.id for each in before if each != login.id}
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

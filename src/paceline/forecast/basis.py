@@ -9,7 +9,7 @@ from paceline.agents.account import Account
 from paceline.core import Governor
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import WindowStatus
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
+from paceline.engine.settings import CampaignAccounts
 from paceline.forecast.history import UnitHistory, WindowHistory, read_history
 from paceline.forecast.simulator import WindowSize, Work
 from paceline.store import Campaign, Store

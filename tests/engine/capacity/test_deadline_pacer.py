@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.engine.metered_account import LENGTH, MeteredAccount, metered_house
 
 from paceline.core import Deferred, Governor
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer, Quota
+from paceline.engine.settings import CampaignAccounts
 from paceline.store import Campaign, SqliteStore, Unit, UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 

@@ -5,8 +5,8 @@ import pytest
 
 from paceline.agents.account import Account
 from paceline.core import Deferred
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.engine.dispatch.placement import EXCLUDED_SECONDS, Exclusions, Placement
+from paceline.engine.settings import CampaignAccounts
 from paceline.hosts.values import HostCli, HostFacts, HostLoad, HostState, Login
 from paceline.settings import HostSettings, MachineTable
 from paceline.store import Campaign

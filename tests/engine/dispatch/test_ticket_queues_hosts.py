@@ -8,8 +8,8 @@ from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
 from paceline.agents.account import Account, split_login
 from paceline.core import Governor, GovernorSettings, Granted
-from paceline.engine.capacity.campaign_accounts import CampaignAccounts
 from paceline.engine.dispatch.ticket_queues import MOST_REQUESTED, TicketQueues, session_scopes, split_queue_name
+from paceline.engine.settings import EngineSettings
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
@@ -176,11 +176,12 @@ async def test_a_unit_with_a_conversation_is_never_claimed_for_another_login(pla
 
 def test_a_pass_keeps_one_queue_for_each_login_that_exists() -> None:
     names = [f"max-{number}" for number in range(1000)]
-    accounts = CampaignAccounts({name: Account(name=name, provider="anthropic") for name in names}, {})
+    accounts = {name: Account(name=name, provider="anthropic") for name in names}
     hosts = [scripted_host(f"box{number}", *names[number::50]) for number in range(50)]
     limits: dict[str, int | None] = {"sessions": 10_000, "anthropic/*": 20}
-    governor = Governor(GovernorSettings(limits=limits), now=NOW)
-    queues = TicketQueues(governor, accounts, "leader", hosts=lambda _: hosts)
+    settings = EngineSettings(governor=GovernorSettings(limits=limits), accounts=accounts)
+    governor = Governor(settings.governor, now=NOW)
+    queues = TicketQueues(governor, settings, "leader", hosts=lambda _: hosts)
     campaign = Campaign(name="night", agent="claude", accounts=tuple(names), hosts=("box*",))
 
     queues.fill([campaign], {("night", None): 1_000_000}, NOW)
@@ -191,10 +192,10 @@ def test_a_pass_keeps_one_queue_for_each_login_that_exists() -> None:
 
 
 def test_a_host_that_leaves_gives_all_its_tickets_back_at_once() -> None:
-    accounts = CampaignAccounts({"max-1": MAX_1}, {})
     hosts = [scripted_host("box1", "max-1"), scripted_host("box2", "max-1")]
-    governor = Governor(GovernorSettings(limits={"sessions": 4}), now=NOW)
-    queues = TicketQueues(governor, accounts, "leader", hosts=lambda _: hosts)
+    settings = EngineSettings(governor=GovernorSettings(limits={"sessions": 4}), accounts={"max-1": MAX_1})
+    governor = Governor(settings.governor, now=NOW)
+    queues = TicketQueues(governor, settings, "leader", hosts=lambda _: hosts)
     campaign = Campaign(name="night", agent="claude", accounts=("max-1",), hosts=("box*",))
     queues.fill([campaign], {("night", None): 100}, NOW)
 

@@ -2,6 +2,5 @@
 
 - `governor_state`: what was learnt, loaded and saved
 - `external_slots`: slots of programs that the engine did not start; `leases`: those known by their HTTP calls alone
-- `campaign_accounts`: the accounts of campaigns, and held logins that are asked again
 - `deadline_pacer`: the fewest sessions that meet a deadline; `breaker`: campaigns that pause themselves
 """

@@ -13,9 +13,9 @@ import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.deadline_cap import DeadlineCap
-from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.dispatch.placement import rough_span
 from paceline.engine.dispatch.ticket_queues import session_scopes
+from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitCounts
 
 if TYPE_CHECKING:

@@ -1,15 +1,19 @@
-"""The Governor's state in the store: how a leader loads what was learnt, and saves it."""
+"""The Governor's state in the store, the limits that follow from campaigns and hosts, and logins that are held."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
+from paceline.agents.account import Account
+from paceline.agents.login import login_files
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import CHECKS, KEY
 from paceline.engine import command_log
 from paceline.errors import InvalidSnapshot
+from paceline.events import Event
 from paceline.hosts.values import HostState
 from paceline.store import Campaign, HashedKey, Store
 
@@ -140,3 +144,51 @@ def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int
 
 def _has_commands(campaign: Campaign) -> bool:
     return bool(campaign.check or (campaign.workspace is not None and campaign.workspace.setup))
+
+
+Marks = tuple[tuple[int, int] | None, ...]
+"""What changes when somebody logs in: time and size of the login files."""
+
+
+class LoginWatch:
+    """Asks a held login again when its file has changed. It may have changed while no engine ran, too."""
+
+    def __init__(self, governor: Governor, accounts: Iterable[Account], environ: Mapping[str, str]) -> None:
+        self._governor = governor
+        self._accounts = {account.scope: account for account in accounts}
+        self._environ = environ
+        self.held: dict[str, Marks | None] = {}
+        """The marks of held logins as they were when they were last asked; None to ask them at the next step."""
+
+    def start(self, now: float) -> None:
+        """Let every login that is held already be asked once."""
+        self.held = {scope: None for scope in self._accounts if self._is_held(scope, now)}
+
+    def note_holds(self, events: Iterable[Event]) -> None:
+        """Watch the logins that are held from now on."""
+        for event in events:
+            if event.name == "account.held" and event.scope in self._accounts:
+                self.held.setdefault(event.scope, self._marks(event.scope))
+
+    def step(self, now: float) -> None:
+        """Ask held logins again whose files have changed."""
+        for scope, before in list(self.held.items()):
+            if not self._is_held(scope, now):
+                del self.held[scope]
+            elif (marks := self._marks(scope)) != before and self._governor.ask_login_again(scope, now=now):
+                self.held[scope] = marks
+
+    def _is_held(self, scope: str, now: float) -> bool:
+        status = self._governor.status(scope, now=now)
+        return status is not None and status.held is not None
+
+    def _marks(self, scope: str) -> Marks:
+        return tuple(_mark(path) for path in login_files(self._accounts[scope], self._environ))
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -18,8 +18,7 @@ import msgspec
 from paceline.agents.account import login_on, split_login
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
-from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
-from paceline.engine.settings import EngineSettings
+from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.hosts.values import HostFacts, HostLoad, HostState, read_load
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST, names_host
@@ -30,11 +29,6 @@ READ_SECONDS = 2.0
 
 HostStates = Callable[[float], Sequence[HostState]]
 """Returns the known hosts at a time."""
-
-
-def no_hosts(_: float) -> Sequence[HostState]:
-    """Return no hosts: every session runs on the machine of the engine."""
-    return ()
 
 
 class LocalMachine:

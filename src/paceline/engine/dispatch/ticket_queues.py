@@ -14,7 +14,6 @@ import msgspec
 from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
-from paceline.engine.capacity.campaign_accounts import NO_ACCOUNT, CampaignAccounts
 from paceline.engine.dispatch.placement import (
     Exclusions,
     HostPatience,
@@ -22,11 +21,10 @@ from paceline.engine.dispatch.placement import (
     Placement,
     Places,
     host_scope,
-    no_hosts,
 )
+from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.errors import InvalidInput
 from paceline.limiter.governor_driver import SEPARATOR
-from paceline.settings import MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.store import Campaign, Unit
 
@@ -152,21 +150,19 @@ class TicketQueues:
     def __init__(
         self,
         governor: Governor,
-        accounts: CampaignAccounts,
+        settings: EngineSettings,
         owner: str,
         *,
-        hosts: HostStates = no_hosts,
-        machine: MachineTable | None = None,
-        local_host: str = "",
+        hosts: HostStates,
     ) -> None:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
         self._governor = governor
-        self._accounts = accounts
+        self._accounts = settings.campaign_accounts
         self._owner = owner
         self.hosts = hosts
-        self._machine = machine
-        self._local_host = local_host
+        self._machine = settings.machine
+        self._local_host = settings.local_host
         self.exclusions = Exclusions()
         self.patience = HostPatience()
         self.queues: dict[tuple[str, str], TicketQueue] = {}
