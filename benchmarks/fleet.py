@@ -114,7 +114,9 @@ class SimulatedFleet:
         for unit in self.store.running_units():
             ticket = unit_ticket(unit, self.campaigns[unit.campaign], accounts, unit.attempt_id or "")
             self.governor.adopt(ticket, now=self.now)
-        self.queues = TicketQueues(self.governor, self.settings, f"leader{self.leaders}", hosts=lambda _: self._states())
+        self.queues = TicketQueues(
+            self.governor, self.settings, f"leader{self.leaders}", hosts=lambda _: self._states()
+        )
 
     def _states(self) -> list[HostState]:
         most = 2 * self.size.sessions // self.size.hosts
@@ -166,8 +168,8 @@ class SimulatedFleet:
     def _start_granted(self) -> None:
         granted: dict[tuple[str, str], list[str]] = {}
         for effect in self.governor.advance(now=self.now):
-            if isinstance(effect, Granted) and self.queues.has(effect.ticket_id):
-                queue = self.queues.queue_of(effect.ticket_id)
+            if isinstance(effect, Granted) and effect.ticket_id in self.queues.by_ticket:
+                queue = self.queues.by_ticket[effect.ticket_id]
                 granted.setdefault((queue.campaign.name, queue.login), []).append(effect.ticket_id)
         for (campaign, login), tickets in granted.items():
             units = self.store.claim_units(
@@ -177,8 +179,7 @@ class SimulatedFleet:
                 self.queues.take(ticket)
                 self.live[ticket] = unit
                 heapq.heappush(self.ends, (self.now + self.random.uniform(SHORTEST, LONGEST), ticket))
-            for ticket in tickets[len(units) :]:
-                self.queues.give_back(ticket, self.now)
+            self.queues.give_back(tickets[len(units) :], self.now)
             self.costs.counts["grants"] += len(units)
 
     # -- what happens to fleets -----------------------------------------------------------------

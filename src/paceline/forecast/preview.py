@@ -122,7 +122,7 @@ def _dispatch(store: Store, offline: OfflineState, name: str, units: int, now: f
         if not grants:
             break
         for grant in grants:
-            queue = offline.queues.queue_of(grant.ticket_id)
+            queue = offline.queues.by_ticket[grant.ticket_id]
             offline.queues.take(grant.ticket_id)
             campaign, login = queue.campaign.name, queue.login
             key = (campaign, login) if claimable.get((campaign, login)) else (campaign, None)

@@ -203,7 +203,7 @@ def test_a_host_that_leaves_gives_all_its_tickets_back_at_once() -> None:
     queues.fill([campaign], {("night", None): 100}, NOW)
 
     granted = [effect.ticket_id for effect in governor.advance(now=NOW) if isinstance(effect, Granted)]
-    assert {queues.queue_of(each).host for each in granted if queues.has(each)} == {"box2"}
-    assert sum(queues.has(each) for each in granted) == 4
+    assert {queues.by_ticket[each].host for each in granted if each in queues.by_ticket} == {"box2"}
+    assert sum(each in queues.by_ticket for each in granted) == 4
     left = governor.status("host:box1", now=NOW)
     assert left is None or left.in_flight == 0

@@ -90,19 +90,18 @@ class Dispatcher:
             return ticket_ids
         granted: dict[TicketQueue, list[str]] = {}
         for ticket_id in ticket_ids:
-            if not self._queues.has(ticket_id):
+            if ticket_id not in self._queues.by_ticket:
                 continue  # it was given back since
-            if self._queues.is_excess(ticket_id, now):
-                self._queues.give_back(ticket_id, now)
+            if self._governor.is_excess(ticket_id, now=now):
+                self._queues.give_back([ticket_id], now)
             else:
-                granted.setdefault(self._queues.queue_of(ticket_id), []).append(ticket_id)
+                granted.setdefault(self._queues.by_ticket[ticket_id], []).append(ticket_id)
         try:
             for queue, queue_ids in granted.items():
                 self._claim_and_launch(queue, queue_ids, lease_until, now)
         except BaseException:
-            for ticket_id in (ticket_id for queue_ids in granted.values() for ticket_id in queue_ids):
-                if self._queues.has(ticket_id):
-                    self._queues.give_back(ticket_id, now)  # else its slot would stay taken by nobody
+            # Without this their slots would stay taken by nobody.
+            self._queues.give_back([each for each in ticket_ids if each in self._queues.by_ticket], now)
             raise
         finally:
             self._journal.canaries.clear()
@@ -131,9 +130,8 @@ class Dispatcher:
             outcome = self._launch(unit, queue, ticket_id, now)
             if outcome is not None:
                 not_started.append(self._monitor.record_of(unit, outcome, now, campaign.max_attempts))
-                self._queues.abandon(ticket_id, now)
-        for ticket_id in ticket_ids[len(units) :]:
-            self._queues.give_back(ticket_id, now)
+                self._governor.abandon(ticket_id, now=now)
+        self._queues.give_back(ticket_ids[len(units) :], now)
         self._monitor.store(not_started, now)
 
     def _started_over(self, unit: Unit, campaign: Campaign, now: float) -> Unit:
@@ -154,7 +152,7 @@ class Dispatcher:
         try:
             self._stages.prepare(unit, queue.campaign, queue.account, ticket, used_ports)
         except StoreError:
-            self._queues.abandon(ticket_id, now)
+            self._governor.abandon(ticket_id, now=now)
             raise  # the recovery of the next pass gives the unit back
         except PacelineError as error:
             return outcome_of_error(error, now)
@@ -170,14 +168,14 @@ class Dispatcher:
                 self._queues.exclusions.add(work.campaign.name, host, outcome.reason, now)
             if outcome is None:
                 if not self._stages.is_claimed(work, now):
-                    self._queues.abandon(work.ticket.id, now)  # it was cancelled after this pass has looked
+                    self._governor.abandon(work.ticket.id, now=now)  # it was cancelled after this pass has looked
                     continue
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)
             if outcome is not None:
                 unit = _unattempted(work.unit) if outcome.ending == "yielded" else work.unit
                 record = self._monitor.record_of(unit, outcome, now, work.campaign.max_attempts)
                 not_started.append(msgspec.structs.replace(record, result=unit.result))
-                self._queues.abandon(work.ticket.id, now)
+                self._governor.abandon(work.ticket.id, now=now)
         self._monitor.store(not_started, now)
 
     def _start(

@@ -38,18 +38,11 @@ class TicketQueue(msgspec.Struct, eq=False):
     campaign: Campaign
     account: Account | None
     scopes: tuple[str, ...]
+    login: str = NO_ACCOUNT
     is_for_bound: bool = False
     """Whether only units whose conversation is on the login may fill it: the campaign no longer names it."""
     host: str = ""
     tickets: dict[str, Ticket] = msgspec.field(default_factory=dict)
-
-    @property
-    def account_id(self) -> str:
-        return self.account.id if self.account is not None else NO_ACCOUNT
-
-    @property
-    def login(self) -> str:
-        return login_on(self.account_id, self.host)
 
 
 class TicketOrder:
@@ -166,7 +159,8 @@ class TicketQueues:
         self.exclusions = Exclusions()
         self.patience = HostPatience()
         self.queues: dict[tuple[str, str], TicketQueue] = {}
-        self._by_ticket: dict[str, TicketQueue] = {}
+        self.by_ticket: dict[str, TicketQueue] = {}
+        """The queue of each ticket that no unit has filled and that was not given back."""
         self._problems: dict[tuple[str, str], Deferred] = {}
         self._count = 0
         self.stranded: dict[str, int] = {}
@@ -182,13 +176,17 @@ class TicketQueues:
             return
         placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
         filling = _Filling(placement, now, self._governor.get_limit(SESSIONS) or 0)
-        bound = _units_by_campaign(claimable)
+        bound: dict[str, dict[str | None, int]] = {}
+        for (name, login), units in claimable.items():
+            if units:
+                bound.setdefault(name, {})[login] = units
         for campaign in campaigns:
             if campaign.name in bound:  # a home has hundreds of campaigns that are done; their queues are dropped below
                 self._fill_campaign(campaign, bound[campaign.name], filling)
         self.patience.end()
-        if len(filling.kept) < len(self.queues):
-            self._drop_all_but(filling.kept, now)
+        if len(filling.kept) < len(self.queues):  # campaigns were deleted, or logins cannot take theirs any more
+            dropped = [self.queues.pop(key) for key in [*self.queues] if key not in filling.kept]
+            self.give_back([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
         wanted = filling.wanted
         if len(self.queues) > 1:  # else there is no order to find
             order = TicketOrder(self._governor, placement, now)
@@ -215,18 +213,14 @@ class TicketQueues:
             most = min(longest, filling.most_at_once(queue, self._governor)) if has_long else longest
             target = int(min(fitting, most)) if campaign.state == "active" else 0
             if len(queue.tickets) > target:
-                self._give_back_all(list(queue.tickets)[target:], now)
+                self.give_back(list(queue.tickets)[target:], now)
             filling.wanted += [queue] * (target - len(queue.tickets))
         for login, count in units.items():
             if login and (campaign.name, login) not in filling.kept and (campaign.name, login) not in self._problems:
                 self._note_stranded(campaign, login, count, filling, places)
-        if places.refusals or places.problems:
-            self._note_refusals(campaign, places)
-
-    def _note_refusals(self, campaign: Campaign, places: Places) -> None:
-        """Explain which hosts cannot take the campaign, and which logins of usable hosts cannot."""
-        for host, refusal in places.shown(campaign).items():
-            self._problems.setdefault((campaign.name, login_on(NO_ACCOUNT, host or LOCAL_HOST)), refusal)
+        if places.refusals:
+            for host, refusal in places.shown(campaign).items():
+                self._problems.setdefault((campaign.name, login_on(NO_ACCOUNT, host or LOCAL_HOST)), refusal)
         for login, problem in places.problems.items():
             self._problems.setdefault((campaign.name, login), problem)
 
@@ -244,11 +238,6 @@ class TicketQueues:
         self._problems[name, login] = self.patience.explain(
             campaign, login, refusal, filling.now, has_others=bool(places.logins)
         )
-
-    def _drop_all_but(self, kept: set[tuple[str, str]], now: float) -> None:
-        """Drop the queues of deleted campaigns, and those on logins that cannot take their campaign any more."""
-        dropped = [self.queues.pop(key) for key in [key for key in self.queues if key not in kept]]
-        self._give_back_all([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
 
     def _passed_by(self, wanted: Iterable[TicketQueue], order: TicketOrder, now: float) -> list[TicketQueue]:
         """Move tickets on accounts with less left behind those of the same campaign on better accounts.
@@ -282,40 +271,20 @@ class TicketQueues:
     def _take_back(self, queue: TicketQueue, now: float) -> list[TicketQueue]:
         """Give back all tickets of the queue. Returns the queue once for each."""
         count = len(queue.tickets)
-        self._give_back_all(list(queue.tickets), now)
+        self.give_back(list(queue.tickets), now)
         return [queue] * count
 
-    def _give_back_all(self, ticket_ids: Sequence[str], now: float) -> None:
+    def give_back(self, ticket_ids: Sequence[str], now: float) -> None:
         """Abandon tickets: first those that wait, which would otherwise be granted the slots of the others."""
         for ticket_id in ticket_ids:
             self.take(ticket_id)
             self._governor.cancel(ticket_id, now=now)
         for ticket_id in ticket_ids:
-            self.abandon(ticket_id, now)
+            self._governor.abandon(ticket_id, now=now)
 
     def take(self, ticket_id: str) -> Ticket:
         """Remove a granted ticket that is being filled with a unit, and return it."""
-        return self._by_ticket.pop(ticket_id).tickets.pop(ticket_id)
-
-    def has(self, ticket_id: str) -> bool:
-        """Return whether the ticket is in a queue: no unit has filled it, and it was not given back."""
-        return ticket_id in self._by_ticket
-
-    def queue_of(self, ticket_id: str) -> TicketQueue:
-        return self._by_ticket[ticket_id]
-
-    def is_excess(self, ticket_id: str, now: float) -> bool:
-        """Return whether a limit has fallen since the ticket was granted, so that it is one too many."""
-        return self._governor.is_excess(ticket_id, now=now)
-
-    def give_back(self, ticket_id: str, now: float) -> None:
-        """Abandon a ticket that has no unit to fill it."""
-        self.take(ticket_id)
-        self.abandon(ticket_id, now)
-
-    def abandon(self, ticket_id: str, now: float) -> None:
-        """Give up the slot of a ticket whose session could not be started."""
-        self._governor.abandon(ticket_id, now=now)
+        return self.by_ticket.pop(ticket_id).tickets.pop(ticket_id)
 
     def why(self, now: float) -> dict[str, Deferred]:
         """Return why the first ticket of each queue waits, by the name of the queue (`split_queue_name`)."""
@@ -330,35 +299,32 @@ class TicketQueues:
         return reasons
 
     def _usable_queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue | None:
-        """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected."""
+        """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected.
+
+        A campaign that was changed has a new one, because its priority or model may differ.
+        """
+        login = login_on(account_id, host)
+        queue = self.queues.get((campaign.name, login))
         try:
-            queue = self._queue(campaign, account_id, host, now)
+            if queue is None or queue.campaign != campaign:
+                if queue is not None:
+                    self.give_back(list(queue.tickets), now)
+                account = self._accounts.known(campaign, account_id)
+                is_for_bound = account_id not in self._accounts.ids_of(campaign)
+                scopes = session_scopes(campaign, account, host or self._local_host)
+                queue = TicketQueue(campaign, account, scopes, login, is_for_bound, host)
+                self.queues[campaign.name, login] = queue
             self._governor.check(Ticket("", queue.scopes, group=campaign.name, priority=campaign.priority))
         except InvalidInput as error:
-            scope = f"campaign:{campaign.name}"
-            self._problems[campaign.name, login_on(account_id, host)] = Deferred("", "held", scope, str(error))
+            self._problems[campaign.name, login] = Deferred("", "held", f"campaign:{campaign.name}", str(error))
             return None
-        return queue
-
-    def _queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue:
-        """Return the queue; a new one for a campaign that was changed, because its priority or model may differ."""
-        key = campaign.name, login_on(account_id, host)
-        queue = self.queues.get(key)
-        if queue is None or queue.campaign != campaign:
-            for ticket_id in list(queue.tickets) if queue is not None else ():
-                self.give_back(ticket_id, now)
-            account = self._accounts.known(campaign, account_id)
-            is_for_bound = account_id not in self._accounts.ids_of(campaign)
-            scopes = session_scopes(campaign, account, host or self._local_host)
-            queue = TicketQueue(campaign, account, scopes, is_for_bound, host)
-            self.queues[key] = queue
         return queue
 
     def _new_ticket(self, queue: TicketQueue) -> Ticket:
         self._count += 1
         ticket = session_ticket(f"{self._owner}-{self._count}", queue.campaign, queue.scopes)
         queue.tickets[ticket.id] = ticket
-        self._by_ticket[ticket.id] = queue
+        self.by_ticket[ticket.id] = queue
         return ticket
 
 
@@ -390,15 +356,6 @@ def _logins_left(
         return []
     left = [split_login(login) for login in units if login is not None]
     return [(account, host) for account, host in left if account == default and host not in places.refusals]
-
-
-def _units_by_campaign(claimable: Mapping[tuple[str, str | None], int]) -> dict[str, dict[str | None, int]]:
-    """Return the claimable units of each campaign that has some, by the login that their conversation is bound to."""
-    found: dict[str, dict[str | None, int]] = {}
-    for (campaign, login), units in claimable.items():
-        if units:
-            found.setdefault(campaign, {})[login] = units
-    return found
 
 
 def _first_of_each(wanted: list[TicketQueue], most: int) -> list[TicketQueue]:
