@@ -15,8 +15,7 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
-from paceline.cli.top.cells import scope_row, strip
-from paceline.cli.top.snapshot import SnapshotReader
+from paceline.cli.top.cells import SnapshotReader, scope_row, strip
 from paceline.daemon.home import open_home
 
 ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()

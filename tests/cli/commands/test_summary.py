@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from tests.cli.conftest import Workspace
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
-from paceline.cli.commands.results import markdown, report_document
+from paceline.cli.commands.units import markdown, report_document
 from paceline.daemon.home import open_home
 from paceline.views.campaign_report import read_report
 from paceline.views.unit_changes import read_conflicts

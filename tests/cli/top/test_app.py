@@ -15,8 +15,7 @@ from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, park
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from paceline.cli.top.app import TopApp
-from paceline.cli.top.screens import UnitScreen
+from paceline.cli.top.app import TopApp, UnitScreen
 from paceline.cli.top.table import LiveTable
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import SESSIONS

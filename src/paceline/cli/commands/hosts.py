@@ -56,43 +56,37 @@ def _text(metavar: str, help_text: str, *names: str) -> Any:
 
 
 _PLACES = "{name} {url} {token_file} {home} {labels}"
-Ssh = Annotated[str | None, _text("USER@HOST", "Start its worker with ssh.")]
-Command = Annotated[str | None, _text("COMMAND", f"Start it with a command: {_PLACES}.")]
-Alive = Annotated[str | None, _text("COMMAND", "With --command: ends with 0 while the worker is there.")]
-StopCommand = Annotated[str | None, _text("COMMAND", "With --command: ends the worker.")]
-Slurm = Annotated[list[str] | None, _text("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")]
-Ray = Annotated[str | None, _text("ADDRESS", "Start it on a Ray cluster, or `auto`.")]
-RayNode = Annotated[str | None, _text("NODE", "With --ray: the name, address or id of the node; else NAME.")]
-RayPython = Annotated[str | None, _text("PATH", "With --ray: a Python here that has Ray.")]
-Connect = Annotated[str | None, _text("URL", "How the host reaches this leader, such as https://leader:7433.")]
-MaxSessions = Annotated[int | None, _text("N", "Concurrent sessions there.")]
-Labels = Annotated[list[str] | None, _text("LABEL", "What plans can ask for with `labels`. Repeatable.")]
-HostLease = Annotated[str | None, _text("DURATION", "Its sessions end after this long without a leader; 10m.")]
-FreeMemory = Annotated[str | None, _text("SIZE", "Start no session there with less free memory.")]
-HostPython = Annotated[str | None, _text("PATH", "A Python there that has Paceline; with --ssh, none is installed.")]
-WorkerHome = Annotated[str | None, _text("PATH", "The folder of the worker on the host.", "--home")]
-GitRemote = Annotated[str | None, _text("REMOTE", "A git remote that the host pushes branches to.")]
 
 
 @hosts_app.command("add")
 def add_command(
     name: Name,
-    ssh: Ssh = None,
-    command: Command = None,
-    alive: Alive = None,
-    stop: StopCommand = None,
-    slurm: Slurm = None,
-    ray: Ray = None,
-    ray_node: RayNode = None,
-    ray_python: RayPython = None,
-    connect: Connect = None,
-    max_sessions: MaxSessions = None,
-    label: Labels = None,
-    host_lease: HostLease = None,
-    min_free_memory: FreeMemory = None,
-    python: HostPython = None,
-    home: WorkerHome = None,
-    git_remote: GitRemote = None,
+    ssh: Annotated[str | None, _text("USER@HOST", "Start its worker with ssh.")] = None,
+    command: Annotated[str | None, _text("COMMAND", f"Start it with a command: {_PLACES}.")] = None,
+    alive: Annotated[str | None, _text("COMMAND", "With --command: ends with 0 while the worker is there.")] = None,
+    stop: Annotated[str | None, _text("COMMAND", "With --command: ends the worker.")] = None,
+    slurm: Annotated[
+        list[str] | None, _text("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")
+    ] = None,
+    ray: Annotated[str | None, _text("ADDRESS", "Start it on a Ray cluster, or `auto`.")] = None,
+    ray_node: Annotated[
+        str | None, _text("NODE", "With --ray: the name, address or id of the node; else NAME.")
+    ] = None,
+    ray_python: Annotated[str | None, _text("PATH", "With --ray: a Python here that has Ray.")] = None,
+    connect: Annotated[
+        str | None, _text("URL", "How the host reaches this leader, such as https://leader:7433.")
+    ] = None,
+    max_sessions: Annotated[int | None, _text("N", "Concurrent sessions there.")] = None,
+    label: Annotated[list[str] | None, _text("LABEL", "What plans can ask for with `labels`. Repeatable.")] = None,
+    host_lease: Annotated[
+        str | None, _text("DURATION", "Its sessions end after this long without a leader; 10m.")
+    ] = None,
+    min_free_memory: Annotated[str | None, _text("SIZE", "Start no session there with less free memory.")] = None,
+    python: Annotated[
+        str | None, _text("PATH", "A Python there that has Paceline; with --ssh, none is installed.")
+    ] = None,
+    home: Annotated[str | None, _text("PATH", "The folder of the worker on the host.", "--home")] = None,
+    git_remote: Annotated[str | None, _text("REMOTE", "A git remote that the host pushes branches to.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
     as_json: AsJson = False,
 ) -> None:

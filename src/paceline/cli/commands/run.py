@@ -22,7 +22,7 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli.commands.plans import MOST_NAMED, print_added, read_checked_plan
-from paceline.cli.commands.results import work_line
+from paceline.cli.commands.units import work_line
 from paceline.cli.main import INTERRUPTED, NOT_ALL_DONE
 from paceline.cli.options import AsJson, PlanFiles, Update
 from paceline.cli.output import event_line, one_line, print_value, say, wait_words
