@@ -1,6 +1,7 @@
 """A store that does not answer for a while: nothing starts, nothing is lost, and it is told once."""
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -130,6 +131,25 @@ def test_a_full_and_a_read_only_disk_are_seen_by_everybody_who_can_read_the_home
 
     full = f"the disk of {tmp_path}/home is full: 0 kB are left, too little for a session; free some space"
     assert seen == [None, full, None, f"{tmp_path}/home is on a disk that can only be read; make it writable"]
+
+
+@pytest.mark.parametrize(
+    ("user", "free", "of_users", "is_full"),
+    [
+        (0, 4096, 0, True),
+        (0, 4096 + 300, 0, False),
+        (1000, 4096 + 300, 0, True),
+        (1000, 4096 + 300, 300, False),
+    ],
+)
+def test_blocks_that_the_file_system_gives_to_nobody_are_not_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, free: int, of_users: int, is_full: bool
+) -> None:
+    disk = os.statvfs_result((4096, 4096, 1_000_000, free, of_users, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+
+    assert (store_trouble(tmp_path) is not None) is is_full
 
 
 def test_what_an_engine_met_is_noted_on_a_full_disk_too(tmp_path: Path) -> None:

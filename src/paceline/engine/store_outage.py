@@ -81,8 +81,7 @@ def read_outage(home: Path) -> OutageNote | None:
 
 def store_trouble(home: Path) -> str | None:
     """Return why nothing can be stored now: what the engine of the home has met, or what its disk shows."""
-    note = read_outage(home)
-    if note is not None:
+    if (note := read_outage(home)) is not None:
         return note.reason
     try:
         disk = os.statvfs(home)
@@ -90,7 +89,8 @@ def store_trouble(home: Path) -> str | None:
         return f"{home} cannot be reached: {error.strerror}"
     if disk.f_flag & os.ST_RDONLY:
         return f"{home} is on a disk that can only be read; make it writable"
-    free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
+    kept = min(4096, disk.f_blocks // 50)  # blocks that ext4 counts as free and gives to nobody, also not to root
+    free = max(0, disk.f_bavail if os.geteuid() else disk.f_bfree - kept) * disk.f_frsize
     if disk.f_blocks and free < LEAST_FREE_BYTES:
         return f"the disk of {home} is full: {free >> 10} kB are left, too little for a session; free some space"
     return None
