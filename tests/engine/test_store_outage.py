@@ -1,5 +1,6 @@
 """A store that does not answer for a while: nothing starts, nothing is lost, and it is told once."""
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -130,7 +131,18 @@ def test_a_full_and_a_read_only_disk_are_seen_by_everybody_who_can_read_the_home
         seen.append(store_trouble(tmp_path / "home"))
 
     full = f"the disk of {tmp_path}/home is full: 0 kB are left, too little for a session; free some space"
-    assert seen == [None, full, None, f"{tmp_path}/home is on a disk that can only be read; make it writable"]
+    assert seen == [None, full, None, f"{tmp_path}/home cannot be changed: Read-only file system; make it writable"]
+
+
+def test_a_disk_that_refuses_changes_and_is_listed_as_writable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(os, "utime", refuse)
+
+    assert store_trouble(tmp_path) == f"{tmp_path} cannot be changed: Read-only file system; make it writable"
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,10 @@ def store_trouble(home: Path) -> str | None:
     if (note := read_outage(home)) is not None:
         return note.reason
     try:
+        os.utime(home)  # after an error a disk may refuse every change and still be listed as writable
         disk = os.statvfs(home)
     except OSError as error:
-        return f"{home} cannot be reached: {error.strerror}"
-    if disk.f_flag & os.ST_RDONLY:
-        return f"{home} is on a disk that can only be read; make it writable"
+        return f"{home} cannot be changed: {error.strerror}; make it writable"
     kept = min(4096, disk.f_blocks // 50)  # blocks that ext4 counts as free and gives to nobody, also not to root
     free = max(0, disk.f_bavail if os.geteuid() else disk.f_bfree - kept) * disk.f_frsize
     if disk.f_blocks and free < LEAST_FREE_BYTES:

@@ -70,7 +70,8 @@ def test_a_read_only_disk_is_named(workspace: Workspace) -> None:
         disk.set_read_only()
         failed = workspace.run("status", code=1)
 
-    assert f"{workspace.home} is on a disk that can only be read; make it writable" in " ".join(failed.output.split())
+    said = " ".join(failed.output.split())
+    assert f"{workspace.home} cannot be changed: Read-only file system; make it writable" in said
 
 
 def test_an_engine_that_stands_still_is_named_by_status_and_why(workspace: Workspace) -> None:
