@@ -6,6 +6,7 @@ HTTP calls alone has a lease that it renews (`leases.py`). Either way the slot i
 counts it first.
 """
 
+import asyncio
 import logging
 import math
 import os
@@ -19,13 +20,15 @@ from paceline.core.signals import AnySignal
 from paceline.core.values.verdicts import Verdict
 from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import stored_number
-from paceline.errors import PacelineError
+from paceline.errors import CapacityError, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors.proc_table import boot_id, has_ended, start_ticks
 from paceline.leadership.fleet import this_machine
 from paceline.metrics import MetricsRegistry
 from paceline.redaction.stored_text import signal_without_secrets
 from paceline.store import ProcessId, Store, StoredSlot
+
+log = logging.getLogger("paceline.engine")
 
 TOKENS_STATE = "slot_tokens"
 TOKENS_AT_ONCE = 1000
@@ -38,8 +41,16 @@ SWEEP_SLACK = 1000
 """Entries of released slots that may stay in the expiry heap before it is rebuilt, so that rebuilding stays rare."""
 
 
+def closed_error() -> CapacityError:
+    """Return the error of a call that an engine which stops cannot answer."""
+    return CapacityError("the engine is stopping; ask again when it is back")
+
+
 class SlotTable:
-    """Slots by id and by idempotency key. `save` stores everything that changed in one transaction."""
+    """Slots by id and by idempotency key. `save` stores everything that changed in one transaction.
+
+    Callers wait in `stored` until their change is on disk. Until `close`.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,6 +60,9 @@ class SlotTable:
         self._free_at: dict[str, float] = {}
         self._lost: dict[str, None] = {}
         self._unsaved: dict[str, None] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_scheduled = False
+        self.is_closed = False
         self._token = self._reserved_tokens = stored_number(store, TOKENS_STATE)
 
     def __iter__(self) -> Iterator[StoredSlot]:
@@ -161,10 +175,6 @@ class SlotTable:
         """Whether there are no slots, and the store knows that."""
         return not (self._slots or self._unsaved)
 
-    @property
-    def is_saved(self) -> bool:
-        return not self._unsaved
-
     def save(self) -> None:
         """Store all added, changed and removed slots in one transaction."""
         if self._unsaved:
@@ -172,6 +182,50 @@ class SlotTable:
             kept = [self._slots[slot_id] for slot_id in self._unsaved if slot_id in self._slots]
             self._store.save_slots(kept, [slot_id for slot_id in self._unsaved if slot_id not in self._slots])
             self._unsaved.clear()
+
+    async def stored(self) -> None:
+        """Wait until everything that has changed is stored. Raises what kept it from being stored."""
+        self.check_open()
+        if self._unsaved:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            self.save_soon()
+            await waiting
+
+    def save_soon(self) -> None:
+        """Store changes at the end of this turn of the loop, once for all callers."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._save_for_callers)
+
+    def _save_for_callers(self) -> None:
+        self._is_scheduled = False
+        waiting, self._waiting = self._waiting, []
+        failure: Exception | None = None
+        try:
+            if not self.is_closed:
+                self.save()
+        except Exception as error:
+            failure = error  # its callers get it; the next save includes what is unsaved
+            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
+        for each in waiting:
+            if each.done():
+                continue
+            if failure is None:
+                each.set_result(None)
+            else:
+                each.set_exception(failure)
+
+    def close(self) -> None:
+        """Fail the callers that wait. What is granted stays in the store, for the next leader."""
+        self.is_closed = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(closed_error())
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise closed_error()
 
     def next_token(self) -> int:
         """Return a fencing token that is larger than all before it, also those of leaders before."""
@@ -185,8 +239,6 @@ class SlotTable:
             self._store.save_state(TOKENS_STATE, str(reserved).encode())
             self._reserved_tokens = reserved
 
-
-log = logging.getLogger("paceline.engine")
 
 EXTERNAL_SLOTS = "outside"
 """The namespace of their tickets. It is stored with reports and reasons, so its value stays."""

@@ -20,14 +20,12 @@ from paceline.core import Deferred
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.signals import AnySignal
 from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
-from paceline.engine.capacity.external_slots import Emit, ExternalSlots, SlotTable
+from paceline.engine.capacity.external_slots import Emit, ExternalSlots, closed_error
 from paceline.engine.session.live_session import LiveSession
 from paceline.errors import (
-    CapacityError,
     InvalidDuration,
     InvalidInput,
     SlotLost,
-    StoreError,
     TicketConflict,
     UnknownName,
 )
@@ -37,65 +35,6 @@ from paceline.store import Lease, Store, StoredSlot
 from paceline.store.rules import is_unicode
 
 log = logging.getLogger("paceline.engine")
-
-
-class GroupCommit:
-    """Callers wait in `stored` until their change is on disk. Until `close`."""
-
-    def __init__(self, table: SlotTable) -> None:
-        self._table = table
-        self._waiting: list[asyncio.Future[None]] = []
-        self._is_scheduled = False
-        self.is_closed = False
-
-    async def stored(self) -> None:
-        """Wait until everything that has changed is stored. Raises what kept it from being stored."""
-        self.check_open()
-        if not self._table.is_saved:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            self.save_soon()
-            await waiting
-
-    def save_soon(self) -> None:
-        """Store changes at the end of this turn of the loop, once for all callers."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._save)
-
-    def close(self) -> None:
-        """Fail the callers that wait. What is granted stays in the store, for the next leader."""
-        self.is_closed = True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(closed_error())
-
-    def check_open(self) -> None:
-        if self.is_closed:
-            raise closed_error()
-
-    def _save(self) -> None:
-        self._is_scheduled = False
-        waiting, self._waiting = self._waiting, []
-        failure: Exception | None = None
-        try:
-            if not self.is_closed:
-                self._table.save()
-        except Exception as error:
-            failure = error  # its callers get it; the next save includes what is unsaved
-            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
-        for each in waiting:
-            if each.done():
-                continue
-            if failure is None:
-                each.set_result(None)
-            else:
-                each.set_exception(failure)
-
-
-def closed_error() -> CapacityError:
-    """Return the error of a call that an engine which stops cannot answer."""
-    return CapacityError("the engine is stopping; ask again when it is back")
 
 
 LONGEST_WAIT = 300.0
@@ -160,8 +99,10 @@ class Leases:
         self._clock = driver.clock
         self._emit = emit
         self._sessions = sessions
-        self._commit = GroupCommit(slots.table)
-        self._expiry = ExpiryTimer(slots, driver, self._commit)
+        self._timer: TimerHandle | None = None
+        """For the first lease that may expire. While there are leases it fires every second."""
+        self._timer_at = math.inf
+        self._last_tick = -math.inf
         self._calls: dict[str, list[asyncio.Future[int]]] = {}
         self._leaving: dict[str, TimerHandle] = {}
 
@@ -171,7 +112,7 @@ class Leases:
         `hung_up` returns once the caller no longer listens; then `CallerGone` is raised.
         """
         scopes = _check_request(request)
-        self._commit.check_open()
+        self._table.check_open()
         slot = self._asked_before(request, scopes)
         if slot is not None:
             self._stay(slot.id)
@@ -199,29 +140,29 @@ class Leases:
         """Start the lease again from now. Raises `SlotLost` if it expired, `UnknownName` if there never was one."""
         slot = self._granted_slot(slot_id)
         renewed = self._slots.renew(slot, self._clock.now())
-        await self._commit.stored()
+        await self._table.stored()
         return renewed
 
     async def release(self, slot_id: str, *, was_used: bool = True) -> bool:
         """Give the slot back. Returns whether there was one. From a slot that was not used nothing is learnt."""
-        self._commit.check_open()
+        self._table.check_open()
         now = self._clock.now()
         slot = self._table.get(slot_id)
         had_slot = slot is not None and slot.lease is not None
         had_slot = had_slot and self._slots.give_back(slot_id, now, was_used=was_used)
         self._advance(now)
-        await self._commit.stored()
+        await self._table.stored()
         return had_slot
 
     async def release_session(self, session: str) -> int:
         """Give back the slots of a session: those of its runs, and then its own. Returns how many there were."""
-        self._commit.check_open()
+        self._table.check_open()
         now = self._clock.now()
         slots = [slot for slot in self._table if slot.session == session and slot.lease is not None and slot.granted_at]
         for slot in sorted(slots, key=lambda each: SESSIONS in each.scopes):
             self._slots.give_back(slot.id, now)
         self._advance(now)
-        await self._commit.stored()
+        await self._table.stored()
         return len(slots)
 
     def report(self, slot_id: str, signal: AnySignal) -> StoredSlot:
@@ -241,15 +182,15 @@ class Leases:
 
     def tidy(self, now: float) -> None:
         """Expire leases whose timer did not fire. Called once per pass."""
-        self._expiry.keep_time(now)
+        self._keep_time(now)
         self._slots.tidy(now)
         self._slots.note_presence(now)
-        self._expiry.arm()
+        self._arm()
 
     def close(self) -> None:
         """Fail all waiting calls. Granted slots stay in the store, for the next leader."""
-        self._expiry.cancel()
-        self._commit.close()
+        self._disarm()
+        self._table.close()
         for timer in self._leaving.values():
             timer.cancel()
         for call in [call for calls in self._calls.values() for call in calls]:
@@ -284,7 +225,7 @@ class Leases:
         return slot is not None and slot.granted_at is not None
 
     def _granted_slot(self, slot_id: str) -> StoredSlot:
-        self._commit.check_open()
+        self._table.check_open()
         if self._table.was_lost(slot_id):
             raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
         slot = self._table.get(slot_id)
@@ -322,7 +263,7 @@ class Leases:
         slot = self._table.get(slot_id)
         if slot is None:
             raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
-        await self._commit.stored()
+        await self._table.stored()
         return slot
 
     def _stay(self, slot_id: str) -> None:
@@ -356,80 +297,66 @@ class Leases:
             return
         now = self._clock.now()
         self._slots.give_back(slot_id, now, was_used=False)
-        if not self._commit.is_closed:
+        if not self._table.is_closed:
             self._advance(now)
-            self._commit.save_soon()
+            self._table.save_soon()
 
     def _answer_calls(self, slot: StoredSlot) -> None:
         """Complete the calls that wait for a granted slot, with how many share it."""
         calls = self._calls.pop(slot.id, ())
         for call in calls:
             _complete(call, len(calls))
-        self._expiry.arm()
+        self._arm()
 
     def _advance(self, now: float) -> None:
         """Let other callers of the Governor have what this call freed."""
         self._driver.advance(now)
-        self._expiry.arm()
+        self._arm()
 
+    # -- the timer -------------------------------------------------------------------------------
 
-class ExpiryTimer:
-    """The timer for the first lease that may expire. While there are leases it fires every second.
-
-    A timer that fires late means that this process could not renew anything since the tick before: it slept, or was
-    stopped.
-    """
-
-    def __init__(self, slots: ExternalSlots, driver: GovernorDriver, commit: GroupCommit) -> None:
-        self._slots = slots
-        self._driver = driver
-        self._commit = commit
-        self._timer: TimerHandle | None = None
-        self._at = math.inf
-        self._last = -math.inf
-
-    def arm(self) -> None:
+    def _arm(self) -> None:
         """Set the timer, unless it fires early enough already."""
-        due = self._slots.table.next_expiry()
-        if due is None or running_loop() is None or self._commit.is_closed:
+        due = self._table.next_expiry()
+        if due is None or running_loop() is None or self._table.is_closed:
             return
         now = self._driver.now()
         due = min(due, now + TICK_SECONDS)
-        if due >= self._at:
+        if due >= self._timer_at:
             return
         if self._timer is None:
-            self._last = now
+            self._last_tick = now
         else:
             self._timer.cancel()
-        self._timer, self._at = self._driver.clock.call_at(due, self._reclaim), due
+        self._timer, self._timer_at = self._clock.call_at(due, self._reclaim), due
 
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def _keep_time(self, now: float) -> None:
+        """Credit every lease with time in which nobody could renew it, and follow a clock that was set back.
 
-    def keep_time(self, now: float) -> None:
-        """Credit every lease with time in which nobody could renew it, and follow a clock that was set back."""
-        late, back = now - self._at, self._last - now
+        A timer that fires late means that this process could not renew anything since the tick before: it slept, or
+        was stopped.
+        """
+        late, back = now - self._timer_at, self._last_tick - now
         if late > LATE_SECONDS:
-            self._slots.table.shift_leases(now - self._last, now)
-            self._at = now  # the same delay is not credited twice
+            self._table.shift_leases(now - self._last_tick, now)
+            self._timer_at = now  # the same delay is not credited twice
         elif back > CLOCK_STEP_SECONDS:
-            self._slots.table.shift_leases(-back, now)
+            self._table.shift_leases(-back, now)
             self._disarm()
-        self._last = now
+        self._last_tick = now
 
     def _reclaim(self) -> None:
         now = self._driver.now()
-        self.keep_time(now)
+        self._keep_time(now)
         self._disarm()
         self._slots.reclaim(now)
-        self._driver.advance(now)
-        self.arm()
-        self._commit.save_soon()
+        self._advance(now)
+        self._table.save_soon()
 
     def _disarm(self) -> None:
-        self.cancel()
-        self._timer, self._at = None, math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, math.inf
 
 
 def _new_slot(request: SlotRequest, scopes: tuple[str, ...], parent: str | None) -> StoredSlot:
