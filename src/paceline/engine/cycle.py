@@ -16,7 +16,6 @@ from paceline.agents.account import login_on
 from paceline.core import Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.engine import command_log
-from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
 from paceline.engine.capacity.governor_state import AddedHostLimits, LoginWatch, apply_campaign_limits, limit_checks
 from paceline.engine.capacity.leases import Leases
@@ -109,14 +108,12 @@ class Cycle:
             hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
         )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, listeners, accounts)
-        self._pacer = DeadlinePacer(store, governor, accounts)
         self._monitor = SessionMonitor(
             store,
             driver,
             hosts,
             settings,
             journal=self.journal,
-            pacer=self._pacer,
             exclusions=self.queues.exclusions,
             live=self.live,
         )
@@ -266,11 +263,10 @@ class Cycle:
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
         stranded = self.queues.stranded
         waiting = {name for name in active if name in counts and counts[name].todo > stranded.get(name, 0)}
-        return not waiting or (self._store.next_resume_at() is None and self._are_held(waiting))
-
-    def _are_held(self, names: set[str]) -> bool:
-        """Return whether every account of these campaigns is held, and none of them is asked again by itself."""
-        are_held: dict[str, list[bool]] = {name: [] for name in names}
+        if not waiting or self._store.next_resume_at() is not None:
+            return not waiting
+        # Every account of them may be held, and none of these be asked again by itself.
+        are_held: dict[str, list[bool]] = {name: [] for name in waiting}
         for queue, wait in self.queues.why(self._driver.now()).items():
             campaign, _ = split_queue_name(queue)
             if campaign in are_held:
@@ -301,8 +297,14 @@ class Cycle:
 
     def _carry_out(self, event: Event, now: float) -> None:
         name = event.name.removeprefix(command_log.PREFIX)
-        if name == "campaigns":
-            self._follow_change(str(event.fields.get("action", "")), str(event.fields.get("target", "")), now)
+        if name == "campaigns":  # or a unit: the rows of units are read with the next claim
+            action = event.fields.get("action", "")
+            if action in ("", "cancel"):
+                self._renewed_at = -math.inf
+                self._dispatcher.has_cancelled = True
+            is_unit = "/" in str(event.fields.get("target", ""))
+            if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
+                self._load_campaigns(now)
         elif name.startswith(command_log.SLOT_COMMANDS):
             self.external.carry_out(name, event, now)
         elif name == command_log.END_AT_TURN:
@@ -312,15 +314,6 @@ class Cycle:
             self.journal.has_learnt = True
             if name == "host" or (event.scope or "").startswith("host:"):
                 self._hosts.read_settings()
-
-    def _follow_change(self, action: str, target: str, now: float) -> None:
-        """Take in what was done to a campaign, or to a unit. The rows of units are read with the next claim."""
-        if action in ("", "cancel"):
-            self._renewed_at = -math.inf
-            self._dispatcher.has_cancelled = True
-        is_unit = "/" in target
-        if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
-            self._load_campaigns(now)
 
     def _load_campaigns(self, now: float) -> None:
         """Read the campaigns, and apply what has changed in them."""
@@ -359,7 +352,7 @@ class Cycle:
         if hosts := self._hosts.states():
             self._host_limits.apply(self.governor, hosts, now)
         campaigns = startable_campaigns(self.campaigns, self.live.values())
-        self._pacer.set_paces(campaigns, now)
+        self._monitor.pacer.set_paces(campaigns, now)
         self.queues.fill(campaigns, self._store.claimable(), now)
 
     def _on_granted(self, granted: Granted) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from paceline.core import Governor, Ticket
+from paceline.core import Governor
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, is_there, ticket_of
 from paceline.engine.capacity.governor_state import apply_campaign_limits, load_governor
@@ -17,8 +17,8 @@ from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
-from paceline.hosts.values import HostState, stored_host_states
-from paceline.store import Campaign, Store, StoredSlot, Unit
+from paceline.hosts.values import stored_host_states
+from paceline.store import Campaign, Store, StoredSlot
 
 
 class OfflineState:
@@ -30,8 +30,9 @@ class OfflineState:
     def __init__(self, store: Store, settings: EngineSettings, now: float, extra: Iterable[Campaign] = ()) -> None:
         self.governor: Governor = load_governor(store, settings.governor, now)
         self.accounts = settings.campaign_accounts
-        self._settings = settings
-        hosts = _present_hosts(store, settings)
+        # Hosts whose workers have joined count as if they were there: who is there now, only the leader knows.
+        known = stored_host_states(store, settings.hosts)
+        hosts = [each if each.facts is None else msgspec.structs.replace(each, presence="joined") for each in known]
         self.queues = TicketQueues(
             self.governor,
             settings,
@@ -44,22 +45,14 @@ class OfflineState:
                 command_log.carry_out(self.governor, command.event, now)
         apply_campaign_limits(self.governor, self.campaigns.values(), now)
         for unit in store.running_units(also_cancelled=True):
-            if unit.campaign in self.campaigns and unit.phase in (None, "working"):
-                self.governor.adopt(self._ticket(unit), now=now)
+            campaign = self.campaigns.get(unit.campaign)
+            if campaign is not None and unit.phase in (None, "working"):
+                ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
+                ticket = unit_ticket(unit, campaign, self.accounts, ticket_id, local_host=settings.local_host)
+                self.governor.adopt(ticket, now=now)
         for slot in store.slots():
             if slot.granted_at is not None and is_there(slot) and not _has_expired(slot, now):
                 self.governor.adopt(ticket_of(slot), now=now)
-
-    def _ticket(self, unit: Unit) -> Ticket:
-        campaign = self.campaigns[unit.campaign]
-        ticket_id = unit.attempt_id or f"unit:{unit.id}"  # runs inside the session name it by its attempt
-        return unit_ticket(unit, campaign, self.accounts, ticket_id, local_host=self._settings.local_host)
-
-
-def _present_hosts(store: Store, settings: EngineSettings) -> list[HostState]:
-    """Return the hosts, as if those whose workers have joined were there: who is there now, only the leader knows."""
-    known = stored_host_states(store, settings.hosts)
-    return [each if each.facts is None else msgspec.structs.replace(each, presence="joined") for each in known]
 
 
 def _has_expired(slot: StoredSlot, now: float) -> bool:

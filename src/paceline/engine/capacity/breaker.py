@@ -169,7 +169,9 @@ class CampaignBreaker:
             case "failed" if not streak.is_proven:
                 return self._reason_after_failure(name, unit, transition.reason, streak)
             case "not_started" if not streak.is_proven:
-                return _reason_after_no_start(transition.reason, streak, now)
+                if streak.missing_since is None or streak.missing_since > now:
+                    streak.missing_since = now
+                return transition.reason if now - streak.missing_since >= NEVER_STARTED_SECONDS else None
             case "campaign_fault":
                 return self._reason_after_fault(name, transition.reason)
         return None
@@ -223,12 +225,6 @@ def _may_differ(campaign: Campaign, outcome: AttemptOutcome) -> bool:
     if campaign.agent != "command":
         return False
     return outcome.ending == "unreachable" or "{" in "".join(campaign.command[:1])
-
-
-def _reason_after_no_start(reason: str, streak: _Streak, now: float) -> str | None:
-    if streak.missing_since is None or streak.missing_since > now:
-        streak.missing_since = now
-    return reason if now - streak.missing_since >= NEVER_STARTED_SECONDS else None
 
 
 def gist_of(reason: str, unit: str) -> str:

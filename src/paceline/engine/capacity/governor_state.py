@@ -86,20 +86,16 @@ def _apply_key_limits(governor: Governor, keys: Iterable[HashedKey], now: float)
 
 def _decoded(stored: bytes) -> Snapshot:
     """Return the snapshot. One of a newer version may have fields that this one cannot read."""
-    version = _version_of(stored)
-    if version is not None and version > VERSION:
+    try:
+        version = msgspec.json.decode(stored, type=_Versioned).version
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        version = VERSION  # decoding all of it says what is wrong
+    if version > VERSION:
         raise StateTooNew(
             f"what this home has learnt was stored by a newer Paceline (snapshot version {version}, this one reads "
             f"{VERSION}). It is kept as it is: update Paceline. {_WAY_OUT}"
         )
     return msgspec.json.decode(stored, type=Snapshot)
-
-
-def _version_of(stored: bytes) -> int | None:
-    try:
-        return msgspec.json.decode(stored, type=_Versioned).version
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def save_governor(store: Store, governor: Governor) -> None:
@@ -138,12 +134,9 @@ class AddedHostLimits:
 
 def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:
     """Limit the checks and setups that run at once, if a campaign has some and nobody has set a limit for them."""
-    if governor.get_limit(CHECKS) is None and any(_has_commands(campaign) for campaign in campaigns):
+    has_commands = any(each.check or (each.workspace is not None and each.workspace.setup) for each in campaigns)
+    if has_commands and governor.get_limit(CHECKS) is None:
         governor.set_limit(CHECKS, default, now=now)
-
-
-def _has_commands(campaign: Campaign) -> bool:
-    return bool(campaign.check or (campaign.workspace is not None and campaign.workspace.setup))
 
 
 Marks = tuple[tuple[int, int] | None, ...]

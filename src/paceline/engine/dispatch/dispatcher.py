@@ -241,7 +241,6 @@ class Dispatcher:
             account=account,
             ticket=ticket,
             handle=handle,
-            is_resumed=self._is_resumed(unit, profile),
             output=self._hosts.of(unit.account).output_of(handle, profile.provider, self._settings.tz),
         )
 
@@ -249,20 +248,33 @@ class Dispatcher:
         """Return what the host is to start. A conversation that had begun is resumed where the agent can."""
         assert unit.attempt_id is not None
         profile = self._agents(campaign.agent)
-        conversation_id = unit.conversation_id if self._is_resumed(unit, profile) else None
-        env = campaign.env | port_variable(unit) | _check_variable(unit)
-        changed = {"permissions": permissions_of(campaign, profile), "env": env}
+        conversation_id = unit.conversation_id if profile.can_resume else None
+        prompt, feedback = unit.spec.prompt, unit.result.feedback
+        if conversation_id is not None:  # the feedback of a failed check goes into the conversation
+            prompt = feedback or profile.resume_prompt
+        elif feedback and profile.start:
+            prompt = f"{prompt}\n\n{feedback}"
+        env = campaign.env | port_variable(unit)
+        if feedback and unit.result.checks:  # for agents that cannot resume a conversation
+            env["PACELINE_CHECK_OUTPUT"] = unit.result.checks[-1].output
+        # In a worktree of its own an agent may edit, unless the plan says otherwise.
+        is_own = campaign.workspace is not None and "edit" in profile.permissions
+        changed = {"permissions": campaign.permissions or ("edit" if is_own else None), "env": env}
         task = Task(
             unit_id=unit.id,
             attempt_id=unit.attempt_id,
-            prompt=_prompt_of(unit, profile, conversation_id),
+            prompt=prompt,
             cwd=unit.spec.cwd,
             conversation_id=conversation_id,
             **fields_of(Task, campaign) | changed,
         )
         gateway = self._settings.gateway
         if account is not None and split_login(unit.account or "")[1] != LOCAL:
-            account, gateway = self._for_host(account)
+            # Another machine has another home folder above its logins, and knows its own way to the gateway. It gets
+            # the key of this account alone.
+            if gateway is not None:
+                gateway = GatewayAddress("", key=gateway.key_of(account.name)) if account.via_gateway else None
+            account = portable_account(account, self._hosts.local.user_home)
         return SessionOrder(
             profile=profile,
             task=task,
@@ -274,21 +286,6 @@ class Dispatcher:
             output=unit.spec.output,
             begun_at=unit.begun_at or unit.started_at,
         )
-
-    def _for_host(self, account: Account) -> tuple[Account, GatewayAddress | None]:
-        """Return the account and the gateway as another machine uses them.
-
-        The folders of its logins are below another home folder. It gets the key of this account alone, and knows its
-        own way to the gateway.
-        """
-        gateway = self._settings.gateway
-        if gateway is not None:
-            gateway = GatewayAddress("", key=gateway.key_of(account.name)) if account.via_gateway else None
-        return portable_account(account, self._hosts.local.user_home), gateway
-
-    def _is_resumed(self, unit: Unit, profile: AgentProfile) -> bool:
-        """Return whether the conversation of the unit is continued."""
-        return unit.conversation_id is not None and profile.can_resume
 
     # -- units of an engine before, or of a pass that failed --------------------------------------
 
@@ -391,23 +388,3 @@ def startable_campaigns(campaigns: Mapping[str, Campaign], live: Iterable[LiveSe
         if current is not None and current.created_at != session.campaign.created_at:
             of_deleted.add(current.name)
     return [campaign for campaign in campaigns.values() if campaign.name not in of_deleted]
-
-
-def permissions_of(campaign: Campaign, profile: AgentProfile) -> str | None:
-    """Return the campaign's permissions. In a worktree of its own an agent may edit, unless the plan says otherwise."""
-    is_own = campaign.workspace is not None and "edit" in profile.permissions
-    return campaign.permissions or ("edit" if is_own else None)
-
-
-def _prompt_of(unit: Unit, profile: AgentProfile, conversation_id: str | None) -> str:
-    """Return the prompt: the feedback of a failed check goes into the conversation, or follows the task."""
-    feedback = unit.result.feedback
-    if conversation_id is not None:
-        return feedback or profile.resume_prompt
-    return f"{unit.spec.prompt}\n\n{feedback}" if feedback and profile.start else unit.spec.prompt
-
-
-def _check_variable(unit: Unit) -> dict[str, str]:
-    """Return the output of the last check after it failed, for agents that cannot resume a conversation."""
-    checks = unit.result.checks
-    return {"PACELINE_CHECK_OUTPUT": checks[-1].output} if checks and unit.result.feedback else {}

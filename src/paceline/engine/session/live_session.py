@@ -71,7 +71,6 @@ class LiveSession:
         ticket: Ticket,
         handle: Handle,
         output: SessionOutput,
-        is_resumed: bool,
     ) -> None:
         self.unit = unit
         self.campaign = campaign
@@ -80,8 +79,8 @@ class LiveSession:
         self.ticket = ticket
         self.handle = handle
         self.output = output
-        self.is_resumed = is_resumed
-        """Whether it continues the conversation of the unit: not if that is on another machine."""
+        self.is_resumed = unit.conversation_id is not None and profile.can_resume
+        """Whether it continues the conversation of the unit."""
         self.ending: AttemptOutcome | None = None
         self.has_answered = False
         self.is_conversation_gone = False

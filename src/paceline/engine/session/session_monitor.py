@@ -77,7 +77,6 @@ class SessionMonitor:
         settings: EngineSettings,
         *,
         journal: EngineJournal,
-        pacer: DeadlinePacer,
         exclusions: Exclusions,
         live: dict[str, LiveSession],
     ) -> None:
@@ -88,12 +87,12 @@ class SessionMonitor:
         self._hosts = hosts
         self._settings = settings
         self._journal = journal
-        self._pacer = pacer
         self._exclusions = exclusions
         self._live = live
         self._faults: dict[tuple[str, SessionStep], Fault] = {}
         """The errors of single sessions. A step that worked has none, so its next error is logged again."""
         self.breaker = CampaignBreaker(store)
+        self.pacer = DeadlinePacer(store, driver.governor, settings.campaign_accounts)
         self.history = UnitSizes(store)
         self.is_behind = False
         """Whether a session has more output than this pass has read."""
@@ -251,7 +250,7 @@ class SessionMonitor:
             del self._live[session.unit.id]
             self.unarchived.append(session.handle)
         try:
-            self._pacer.on_attempts(ended, campaigns, now)
+            self.pacer.on_attempts(ended, campaigns, now)
         finally:  # nobody but this pass knows of the slots
             for session, record in ended:
                 has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window

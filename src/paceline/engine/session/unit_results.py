@@ -83,6 +83,7 @@ def without_conversation(unit: Unit) -> Unit:
 
 
 BILLED_MODES = ("api_key", "overage")
+"""What agents print about sessions whose tokens are billed, whatever the account."""
 
 TokensByModel = dict[str, Tokens]
 
@@ -94,16 +95,20 @@ def result_after(session: "LiveSession", outcome: AttemptOutcome, ended_at: floa
     spent, conversation = _spent(session)
     started_at = session.unit.started_at or ended_at
     waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))
-    model = _main_model(spent) or reader.model or session.campaign.model or before.model
+    # The main model wrote the most: others are those of sub-agents and small tasks.
+    main = max((name for name in spent if name), key=lambda name: spent[name].output, default=None)
+    model = main or reader.model or session.campaign.model or before.model
+    # Tokens that cost money by themselves are no part of a subscription.
+    is_metered = session.account is not None and session.account.kind == "metered"
     worked = msgspec.structs.replace(
         before,
         agent=session.campaign.agent,
         model=model,
         host=host or this_host(),
         is_remote=bool(host),
-        turns=_sum(before.turns, reader.model_turns),
+        turns=before.turns if reader.model_turns is None else (before.turns or 0) + reader.model_turns,
         tokens=_total(before.tokens, spent),
-        cost=cost_after(before, spent, prices, is_billed=_is_billed(session)),
+        cost=cost_after(before, spent, prices, is_billed=is_metered or reader.auth_mode in BILLED_MODES),
         answer=reader.answer or before.answer,
         waited_seconds=before.waited_seconds + waited,
         parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
@@ -157,22 +162,6 @@ def _total(before: Tokens | None, spent: TokensByModel) -> Tokens | None:
     for tokens in spent.values():
         total = tokens if total is None else total.plus(tokens)
     return total
-
-
-def _sum(before: int | None, more: int | None) -> int | None:
-    return before if more is None else (before or 0) + more
-
-
-def _main_model(spent: TokensByModel) -> str | None:
-    """Return the model that wrote the most: others are those of sub-agents and small tasks."""
-    named = {model: tokens.output for model, tokens in spent.items() if model}
-    return max(named, key=lambda model: named[model]) if named else None
-
-
-def _is_billed(session: "LiveSession") -> bool:
-    """Return whether the tokens cost money by themselves, and not as a part of a subscription."""
-    is_metered = session.account is not None and session.account.kind == "metered"
-    return is_metered or session.output.facts.auth_mode in BILLED_MODES
 
 
 def cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:

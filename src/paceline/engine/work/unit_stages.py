@@ -304,10 +304,24 @@ class UnitStages:
         return unit is not None and unit.state == "todo"
 
     def collect(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[Preparation]:
-        """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome."""
+        """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome.
+
+        An error of one keeps to it; one of the store ends the pass.
+        """
         for unit_id, work in list(self.preparing.items()):
             wait = reason_to_wait(work, campaigns)
-            if self._try_preparation(work, wait, now):
+            try:
+                is_over = self._continue_preparation(work, wait, now)
+            except StoreError:
+                self.drop(unit_id, now)  # the recovery of the next pass gives the unit back
+                raise
+            except PacelineError as error:
+                is_over, work.outcome = True, outcome_of_error(error, now)
+            except Exception as error:
+                log.exception("the workspace of %s could not be made; the others continue", unit_id)
+                reason = f"its workspace could not be made ({type(error).__name__}: {error})"
+                is_over, work.outcome = True, AttemptOutcome(ending="lost", reason=reason)
+            if is_over:
                 del self.preparing[unit_id]
                 if work.outcome is None or work.outcome.ending == "yielded":
                     work.outcome = wait or work.outcome
@@ -321,21 +335,6 @@ class UnitStages:
         except StoreError:
             self._governor.abandon(work.ticket.id, now=now)  # nobody else knows of its slot by now
             raise
-
-    def _try_preparation(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
-        """Move one preparation on. Returns whether it is over. An error of the store ends the pass."""
-        try:
-            return self._continue_preparation(work, wait, now)
-        except StoreError:
-            self.drop(work.unit.id, now)  # the recovery of the next pass gives the unit back
-            raise
-        except PacelineError as error:
-            work.outcome = outcome_of_error(error, now)
-        except Exception as error:
-            log.exception("the workspace of %s could not be made; the others continue", work.unit.id)
-            reason = f"its workspace could not be made ({type(error).__name__}: {error})"
-            work.outcome = AttemptOutcome(ending="lost", reason=reason)
-        return True
 
     def _continue_preparation(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the next step if the present one is over. Returns whether none is left.
@@ -356,14 +355,21 @@ class UnitStages:
                 self._make(work)
             case "make":
                 assert isinstance(result, Prepared)
-                self._note_made(work, result, now)
+                work.was_lost = result.was_lost
+                work.unit = with_result(work.unit, uncommitted=result.uncommitted)
+                if result.created or result.was_lost:
+                    name = "workspace.lost" if result.was_lost else "workspace.created"
+                    fields: dict[str, object] = {"path": work.folder.path, "branch": work.folder.branch}
+                    self._journal.append(Event(name, now, None, work.unit.id, fields))
                 if not result.needs_setup:
                     return True
                 work.stage = "setup"
                 return self._begin_setup(work, wait, now)
             case _:
-                if not work.keeps_slots:
-                    self._leave_ready(work)
+                if not work.keeps_slots:  # it waits for a session, with its ports and what its agent must know
+                    work.unit = with_note(work.unit, work.note)
+                    self._ports[work.unit.id] = work.unit.result.port_base
+                    work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
                 return True
         return False
 
@@ -376,20 +382,10 @@ class UnitStages:
         work.stage = "make"
         work.job = self._hosts.of_unit(work.unit).jobs.start(prepare, folder, work.campaign.workspace)
 
-    def _note_made(self, work: Preparation, prepared: Prepared, now: float) -> None:
-        work.was_lost = prepared.was_lost
-        work.unit = with_result(work.unit, uncommitted=prepared.uncommitted)
-        if prepared.created or prepared.was_lost:
-            name = "workspace.lost" if prepared.was_lost else "workspace.created"
-            fields: dict[str, object] = {"path": work.folder.path, "branch": work.folder.branch}
-            self._journal.append(Event(name, now, None, work.unit.id, fields))
-
     def _begin_setup(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the setup once there is a place for it, and mostly give up the session's slots.
 
-        Returns whether it must wait.
-
-        A place may become free at any later pass.
+        Returns whether it must wait. A place may become free at any later pass.
         """
         assert work.campaign.workspace is not None
         if wait is not None:
@@ -405,12 +401,6 @@ class UnitStages:
         if not work.keeps_slots:
             self._governor.abandon(work.ticket.id, now=now)
         return False
-
-    def _leave_ready(self, work: Preparation) -> None:
-        """Let a unit that is set up wait for a session, with its ports and what its agent must know."""
-        work.unit = with_note(work.unit, work.note)
-        self._ports[work.unit.id] = work.unit.result.port_base
-        work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
 
     def _read_setup(self, work: Preparation, now: float) -> bool:
         assert work.handle is not None
@@ -461,12 +451,25 @@ class UnitStages:
         self.staged[unit.id] = work
 
     def step(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[OutcomeRecord]:
-        """Move everything on. Yields what is over, without storing it: transition, result and all."""
+        """Move everything on. Yields what is over, without storing it: transition, result and all.
+
+        An error of one unit keeps to it; one of the store ends the pass.
+        """
         for work in list(self.staged.values()):
             campaign = campaigns.get(work.campaign.name)
             if campaign is not None:
                 work.campaign = campaign
-            outcome = self._try_move(work, is_active(campaign), now)
+            try:
+                outcome = self._move_on(work, is_active(campaign), now)
+            except StoreError:  # what is stored is the truth, and the recovery of the next pass continues from there
+                del self.staged[work.unit.id]
+                self._governor.abandon(work.command_ticket.id, now=now)
+                raise
+            except PacelineError as error:
+                outcome = self._after_error(work, error, now)
+            except Exception as error:
+                log.exception("the %s of %s failed; the others continue", work.stage, work.unit.id)
+                outcome = self._after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
             if outcome is not None:
                 del self.staged[work.unit.id]
                 yield self._record(work, outcome, now)
@@ -475,20 +478,6 @@ class UnitStages:
         """Return the events of the deliveries that `step` has yielded. They are stored with the outcomes."""
         events, self._delivered_events = self._delivered_events, {}
         return events
-
-    def _try_move(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
-        """Move one unit on. An error of it keeps to it; one of the store ends the pass."""
-        try:
-            return self._move_on(work, is_active, now)
-        except StoreError:  # what is stored is the truth, and the recovery of the next pass continues from there
-            del self.staged[work.unit.id]
-            self._governor.abandon(work.command_ticket.id, now=now)
-            raise
-        except PacelineError as error:
-            return self._after_error(work, error, now)
-        except Exception as error:
-            log.exception("the %s of %s failed; the others continue", work.stage, work.unit.id)
-            return self._after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
 
     def _move_on(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
         """Read what has ended, and begin what follows."""
@@ -524,20 +513,14 @@ class UnitStages:
                     work.stage = "deliver"
                     return self._begin(work, now)
                 self._start_commit(work)
+            case "deliver" if isinstance(work.campaign.deliver, tuple):
+                self._start(work, work.campaign.deliver)
+            case "deliver" if work.campaign.deliver == "patch":
+                host = self._hosts.of_unit(work.unit)
+                place = workspace_place(work.unit, work.campaign, host.home)
+                work.job = host.jobs.start(write_patch, place, _patch_of(work, self._hosts.local.home))
             case "deliver":
-                return self._deliver(work, now)
-        return None
-
-    def _deliver(self, work: StagedWork, now: float) -> AttemptOutcome | None:
-        deliver = work.campaign.deliver
-        if isinstance(deliver, tuple):
-            self._start(work, deliver)
-        elif deliver == "patch":
-            host = self._hosts.of_unit(work.unit)
-            place = workspace_place(work.unit, work.campaign, host.home)
-            work.job = host.jobs.start(write_patch, place, _patch_of(work, self._hosts.local.home))
-        else:
-            return self._delivered(work, now, to=None)
+                return self._delivered(work, now, to=None)
         return None
 
     def _start(self, work: StagedWork, command: tuple[str, ...]) -> None:
@@ -584,7 +567,9 @@ class UnitStages:
             work.unit = with_result(work.unit, feedback=prompt)
         with self._journal.together():
             if end.has_begun:
-                self._journal.append(_checked_event(work.unit, end, now))
+                fields: dict[str, object] = {"round": len(work.unit.result.checks), "exit_code": end.exit_code}
+                fields |= {"seconds": end.seconds, "reason": end.reason}
+                self._journal.append(Event("unit.checked", now, None, work.unit.id, fields))
             is_current = self._save(work)
         if not is_current:
             self.drop(work.unit.id, now)  # it was cancelled
@@ -738,11 +723,6 @@ def _commits(campaign: Campaign) -> bool:
 
 def is_active(campaign: Campaign | None) -> bool:
     return campaign is not None and campaign.state == "active"
-
-
-def _checked_event(unit: Unit, end: CommandEnd, now: float) -> Event:
-    fields: dict[str, object] = {"round": len(unit.result.checks), "exit_code": end.exit_code}
-    return Event("unit.checked", now, None, unit.id, fields | {"seconds": end.seconds, "reason": end.reason})
 
 
 def _patch_of(work: StagedWork, home: Path) -> Path:
