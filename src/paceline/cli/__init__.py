@@ -1,7 +1,7 @@
 """The `paceline` command. A command prints values that other packages compute; it never decides about limits.
 
-`main.py` composes the command tree from `commands/`, one module per topic. `options.py` has what commands take,
-`output.py` how they print. `top/` is the live view, `demo/` the demo.
+`main.py` composes the command tree from `commands/`, one module per topic. `output.py` has what commands take, and how
+they print. `top/` is the live view, `demo/` the demo.
 """
 
 from paceline.cli.main import main

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from paceline.cli.options import (
+from paceline.cli.output import (
+    UNLIMITED,
     AllCampaigns,
     AsJson,
     CampaignName,
@@ -24,10 +25,16 @@ from paceline.cli.options import (
     Targets,
     UnitName,
     complete_scope,
+    counted,
     find_target,
     find_unit,
+    left_text,
+    limit_text,
+    one_line,
+    print_value,
+    say,
+    unused_account,
 )
-from paceline.cli.output import UNLIMITED, counted, left_text, limit_text, one_line, print_value, say, unused_account
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -24,8 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 from paceline.agents.dialect import RunConclusion
-from paceline.cli.options import AsJson
-from paceline.cli.output import SOURCES, print_value
+from paceline.cli.output import SOURCES, AsJson, print_value
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -76,17 +75,9 @@ def read_ends(source: str) -> tuple[bytes, int]:
             tail = (tail + chunk[taken:])[-KEPT_BYTES:]
     if total <= len(head) + len(tail):
         return head + tail, 0
-    kept = _without_last_line(head) + b"\n" + _without_first_line(tail)
+    # Whole lines only: half a secret would not be recognised as one.
+    kept = head.rpartition(b"\n")[0] + b"\n" + tail.partition(b"\n")[2]
     return kept, total - len(kept) + 1
-
-
-def _without_last_line(head: bytes) -> bytes:
-    """Keep whole lines only: half a secret would not be recognised as one."""
-    return head[: head.rfind(b"\n")] if b"\n" in head else b""
-
-
-def _without_first_line(tail: bytes) -> bytes:
-    return tail.partition(b"\n")[2]
 
 
 def chunks_of(file: BinaryIO) -> Iterator[bytes]:
@@ -101,19 +92,15 @@ def parse_time(text: str | None, *, default: float) -> float:
     try:
         at = float(text)
     except ValueError:
-        at = _parse_iso(text)
+        try:
+            named = datetime.fromisoformat(text)
+        except ValueError as error:
+            hint = "use Unix seconds or ISO 8601, such as 2026-11-15T12:00:00Z"
+            raise typer.BadParameter(f"{text!r} is not a time; {hint}", param_hint="--seen-at") from error
+        at = (named if named.tzinfo else named.replace(tzinfo=UTC)).timestamp()
     if not 0 <= at < LARGEST_TIME:
         raise typer.BadParameter(f"{text!r} is not a time between 1970 and 9999", param_hint="--seen-at")
     return at
-
-
-def _parse_iso(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        hint = "use Unix seconds or ISO 8601, such as 2026-11-15T12:00:00Z"
-        raise typer.BadParameter(f"{text!r} is not a time; {hint}", param_hint="--seen-at") from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def parse_zone(name: str | None) -> ZoneInfo:
@@ -162,11 +149,14 @@ SeenAt = Annotated[
 ExitCode = Annotated[int | None, typer.Option(help="The exit code of the process, if it has ended.")]
 
 
-def read_observation(source: str, seen: Observation) -> tuple[Observation, int]:
+def read_observation(
+    source: str, *, header: list[str] | None, channel: str | None, status: int | None, **seen: Any
+) -> tuple[Observation, int]:
     """Return what was seen with its text, and how many bytes in the middle of a huge text were left out."""
-    default_channel = "http" if seen.headers or seen.status is not None else "screen"
+    headers = parse_headers(header or []) or None
+    channel = channel or ("http" if headers or status is not None else "screen")
     text, left_out = read_ends(source)
-    return msgspec.structs.replace(seen, text=text, channel=seen.channel or default_channel), left_out
+    return Observation(text=text, headers=headers, channel=channel, status=status, **seen), left_out
 
 
 # -- signals as text ----------------------------------------------------------------------------------
@@ -193,10 +183,6 @@ ADVICE: dict[type[Signal], str] = {
 }
 REACHES = {"model": "this model only", "account": "the whole account", "provider": "the whole provider"}
 WINDOWS = {"5h": "5 hours", "daily": "a day", "weekly": "a week", "monthly": "a month"}
-
-
-def title_of(signal: Signal) -> str:
-    return TITLES.get(type(signal), type(signal).__name__)
 
 
 def rows_of(signal: Signal, *, seen_at: float, zone: ZoneInfo) -> list[tuple[str, str]]:
@@ -321,16 +307,8 @@ def detect_command(
         return
     if stderr is not None:
         raise typer.BadParameter("it belongs to a whole run; add --stream", param_hint="--stderr")
-    seen = Observation(
-        provider=provider,
-        channel=channel or "",
-        status=status,
-        headers=parse_headers(header or []) or None,
-        tz=zone.key,
-        seen_at=at,
-        exit_code=exit_code,
-    )
-    observation, left_out = read_observation(source, seen)
+    seen = {"provider": provider, "tz": zone.key, "seen_at": at, "exit_code": exit_code}
+    observation, left_out = read_observation(source, header=header, channel=channel, status=status, **seen)
     _show_reading(observation, zone=zone, as_json=as_json, left_out=left_out)
 
 
@@ -418,7 +396,7 @@ def _print_signals(console: Console, signals: list[Signal], *, seen_at: float, z
     if signals:
         console.print(f"seen at {absolute(seen_at, zone)}", style="dim")
     for signal in signals:
-        console.print(title_of(signal), style="bold")
+        console.print(TITLES.get(type(signal), type(signal).__name__), style="bold")
         for name, value in rows_of(signal, seen_at=seen_at, zone=zone):
             _print_fact(console, name, value)
 
@@ -475,16 +453,8 @@ def report_command(
     Nothing is sent anywhere: you get a file. Read it before you attach it.
     """
     at, zone = parse_time(seen_at, default=time.time()), parse_zone(tz)
-    seen = Observation(
-        provider=provider,
-        channel=channel or "",
-        status=status,
-        headers=parse_headers(header or []) or None,
-        tz=zone.key,
-        seen_at=at,
-        exit_code=exit_code,
-    )
-    observation, left_out = read_observation(source, seen)
+    seen = {"provider": provider, "tz": zone.key, "seen_at": at, "exit_code": exit_code}
+    observation, left_out = read_observation(source, header=header, channel=channel, status=status, **seen)
     report = make_report(observation, Redactor(_known_values()), bytes_left_out=left_out)
     path = _write_report(report, output, force=force)
     if as_json:
@@ -506,7 +476,8 @@ def make_report(observation: Observation, redactor: Redactor, *, bytes_left_out:
     counts = Counter(body.counts) + Counter(provider.counts)
     headers: dict[str, str] = {}
     for name, value in (observation.headers or {}).items():
-        clean = _redacted_header(name, value, redactor)
+        is_secret = name.lower() in HEADERS_NEVER_KEPT
+        clean = Redacted("<secret>", {"secret": 1}) if is_secret else redactor.redact(value)
         headers[redactor.redact(name).text] = clean.text
         counts += Counter(clean.counts)
     redacted = msgspec.structs.replace(observation, text=body.text, headers=headers or None, provider=provider.text)
@@ -517,12 +488,6 @@ def make_report(observation: Observation, redactor: Redactor, *, bytes_left_out:
         understood=explain(redacted),
         redacted=dict(counts),
     )
-
-
-def _redacted_header(name: str, value: str, redactor: Redactor) -> Redacted:
-    if name.lower() in HEADERS_NEVER_KEPT:
-        return Redacted("<secret>", {"secret": 1})
-    return redactor.redact(value)
 
 
 def _known_values() -> list[str]:

@@ -32,8 +32,7 @@ from paceline.agents.login import find_login, login_expiry, login_folder, vendor
 from paceline.agents.session_environment import matches_any, metered_variables
 from paceline.api.server import check_exposure, load_certificate
 from paceline.cli.main import NOT_ALL_DONE
-from paceline.cli.options import AsJson
-from paceline.cli.output import one_line, out, print_value, unused_account
+from paceline.cli.output import AsJson, one_line, out, print_value, unused_account
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.host_access import read_hosts
 from paceline.daemon.times import named_local_zone
@@ -109,18 +108,17 @@ def doctor_command(
 
     With --host: what another machine has and this one has not, or the other way round.
     """
-    findings = list(_examine(os.environ, Path.cwd())) if host is None else _examine_host(host)
+    if host is None:
+        findings = list(_examine(os.environ, Path.cwd()))
+    else:
+        with open_home() as home:
+            findings = examine_host(home, host)
     is_wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
         print_value({"ok": not is_wrong, "findings": findings})
     else:
         print_findings(findings)
     raise typer.Exit(NOT_ALL_DONE if is_wrong else 0)
-
-
-def _examine_host(name: str) -> list[Finding]:
-    with open_home() as home:
-        return examine_host(home, name)
 
 
 def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
@@ -308,13 +306,10 @@ def _version_of(path: str, environ: Mapping[str, str]) -> str:
 
 def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[Account]:
     """Return the default logins of the agents on this machine that no setting describes."""
-    path = environ.get("PATH")
-    found = [settings.login(name) for name in settings.agent_names() if _is_installed(settings.agent(name), path)]
+    starts = ((name, settings.agent(name).start) for name in settings.agent_names())
+    installed = [name for name, start in starts if start and shutil.which(start[0], path=environ.get("PATH"))]
+    found = map(settings.login, installed)
     return list({account.id: account for account in found if account is not None and account.is_implicit}.values())
-
-
-def _is_installed(profile: AgentProfile, path: str | None) -> bool:
-    return bool(profile.start) and shutil.which(profile.start[0], path=path) is not None
 
 
 def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Iterator[Finding]:
@@ -335,7 +330,9 @@ def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Ite
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
     troubles = {each.id: account_troubles(each, environ) + login_troubles(each, environ) for each in accounts}
-    has_login = any(not troubles[each.id] and _is_checked(each, environ) for each in accounts)
+    # Whether files and variables show that sessions of an account have a login or a key.
+    shown = (each for each in accounts if each.kind == "metered" or find_login(each, environ) is not None)
+    has_login = any(not troubles[each.id] for each in shown)
     for account in accounts:
         what = account.id
         for trouble in troubles[what]:
@@ -352,11 +349,6 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what, "note", f"{detail}, so that they are never billed per token")
     yield from _shared_logins(settings, environ)
-
-
-def _is_checked(account: Account, environ: Mapping[str, str]) -> bool:
-    """Return whether files and variables show that sessions of the account have a login or a key."""
-    return account.kind == "metered" or find_login(account, environ) is not None
 
 
 def _usable(account: Account, environ: Mapping[str, str]) -> Finding:

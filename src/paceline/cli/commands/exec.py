@@ -21,8 +21,7 @@ from paceline.agents.session_environment import (
     session_environment,
 )
 from paceline.cli.main import INTERRUPTED
-from paceline.cli.options import complete_scope
-from paceline.cli.output import one_line
+from paceline.cli.output import complete_scope, one_line
 from paceline.core import Deferred, Ticket
 from paceline.core.signals import (
     AnySignal,
@@ -130,7 +129,7 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     """Run the command until it ends for another reason than a limit, and return its exit code."""
     program = request.command[0]
     if shutil.which(program, path=request.env.get("PATH")) is None:
-        sys.stderr.write(f"paceline: {one_line(program)} is not a program on your PATH\n")
+        _note(f"{one_line(program)} is not a program on your PATH")
         return NOT_FOUND
     home.offline_state(time.time()).governor.check(Ticket("check", request.scopes, priority=priority))
     slot = ProgramSlot(home.store, ensure_engine=SlotEngineStarter(home).ensure)
@@ -158,15 +157,13 @@ def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int) -> None:
     program = one_line(request.command[0], 60)
     if request.reported is not None:
         what = "reached nobody" if run.outcome == UNREACHABLE else "met a limit"
-        sys.stderr.write(f"paceline: {program} {what}; it runs again when there is room\n")
-        sys.stderr.flush()
+        _note(f"{program} {what}; it runs again when there is room")
         return
     now = time.time()
     until = max((at for each in run.signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
     if until is None:
         until = now + min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
-    sys.stderr.write(f"paceline: {program} met a limit; it runs again {relative(until - now)}\n")
-    sys.stderr.flush()
+    _note(f"{program} met a limit; it runs again {relative(until - now)}")
     time.sleep(max(0.0, until - time.time()))
 
 
@@ -261,12 +258,17 @@ def _print_withheld(request: ExecRequest, code: int) -> None:
     """Name what the command did not inherit if it failed: that may be why."""
     if code != 0 and request.withheld:
         names = one_line(", ".join(request.withheld), 300)
-        sys.stderr.write(f"paceline: not passed on: {names} (--env-pass NAME passes a variable on)\n")
+        _note(f"not passed on: {names} (--env-pass NAME passes a variable on)")
 
 
 def _print_wait(why: Deferred) -> None:
     again = f", again {relative(why.retry_at - time.time())}" if why.retry_at is not None else ""
-    sys.stderr.write(f"paceline: waits: {one_line(why.detail)}{again}\n")
+    _note(f"waits: {one_line(why.detail)}{again}")
+
+
+def _note(text: str) -> None:
+    """Print beside the output of the command, which has stdout."""
+    sys.stderr.write(f"paceline: {text}\n")
     sys.stderr.flush()
 
 
@@ -280,7 +282,7 @@ def _run_once(request: ExecRequest, slot: ProgramSlot) -> RunResult:
         signals.extend(reader.feed(piece, channel=channel, seen_at=time.time()))
         if request.is_never_metered and reader.auth_mode in METERED_MODES and not stopped:
             stopped.append(BillingStop(detail=f"{one_line(request.command[0], 60)} bills a key, not the subscription"))
-            sys.stderr.write(f"paceline: stopped: {stopped[0].detail}; --allow-metered accepts it\n")
+            _note(f"stopped: {stopped[0].detail}; --allow-metered accepts it")
             signal.raise_signal(signal.SIGTERM)  # the runner passes it on to the command
 
     run = run_in_terminal if sys.stdin.isatty() and sys.stdout.isatty() else run_in_pipes

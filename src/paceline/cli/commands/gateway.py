@@ -12,8 +12,17 @@ from paceline.agents.account import Account
 from paceline.agents.launch import sdk_gateway_variables
 from paceline.agents.profile import filled
 from paceline.api.tokens import own_token_of
-from paceline.cli.options import AsJson
-from paceline.cli.output import budget_text, count_text, one_line, print_table, print_value, say, spend_text, table
+from paceline.cli.output import (
+    AsJson,
+    budget_text,
+    count_text,
+    one_line,
+    print_table,
+    print_value,
+    say,
+    spend_text,
+    table,
+)
 from paceline.daemon.contact import daemon_url, live_spend, read_keys
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import absolute

@@ -21,8 +21,7 @@ from paceline.api.tokens import (
     revoke_token,
     rotate_token,
 )
-from paceline.cli.options import AsJson
-from paceline.cli.output import counted, left_text, print_table, print_value, say, table
+from paceline.cli.output import AsJson, counted, left_text, print_table, print_value, say, table
 from paceline.daemon.contact import daemon_url, dashboard_url
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
 from paceline.daemon.times import absolute

@@ -11,8 +11,7 @@ import typer
 from paceline.agents.account import DEFAULT
 from paceline.agents.session_environment import TOKEN_VARIABLE
 from paceline.api.tokens import host_token_of, revoke_host_tokens, rotate_host_token
-from paceline.cli.options import AsJson
-from paceline.cli.output import one_line, out, print_table, print_value, say, table
+from paceline.cli.output import AsJson, one_line, out, print_table, print_value, say, table
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.daemon.times import relative

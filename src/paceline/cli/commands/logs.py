@@ -15,8 +15,7 @@ from rich.text import Text
 
 from paceline.agents.account import split_login
 from paceline.agents.transcript_reader import TranscriptReader
-from paceline.cli.options import AsJson, Follow, UnitName, find_unit
-from paceline.cli.output import FOLLOW_SECONDS, print_value, say
+from paceline.cli.output import FOLLOW_SECONDS, AsJson, Follow, UnitName, find_unit, print_value, say
 from paceline.client.daemon_calls import DaemonConnection, decode_reply, error_of
 from paceline.core.values.channels import Channel
 from paceline.daemon.home import Home, open_home

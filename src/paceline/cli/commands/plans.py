@@ -8,8 +8,18 @@ import msgspec
 import typer
 
 from paceline.agents.account import login_text
-from paceline.cli.options import AsJson, PlanFile, Update, complete_campaign
-from paceline.cli.output import counted, one_line, print_table, print_value, say, table
+from paceline.cli.output import (
+    AsJson,
+    PlanFile,
+    Update,
+    complete_campaign,
+    counted,
+    one_line,
+    print_table,
+    print_value,
+    say,
+    table,
+)
 from paceline.daemon.home import Home, engine_settings, open_home
 from paceline.daemon.times import absolute, relative
 from paceline.engine import commands

@@ -24,8 +24,7 @@ from paceline.agents.account import login_text
 from paceline.cli.commands.plans import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.commands.units import work_line
 from paceline.cli.main import INTERRUPTED, NOT_ALL_DONE
-from paceline.cli.options import AsJson, PlanFiles, Update
-from paceline.cli.output import event_line, one_line, print_value, say, wait_words
+from paceline.cli.output import AsJson, PlanFiles, Update, event_line, one_line, print_value, say, wait_words
 from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.engines import leading_engine
 from paceline.daemon.home import Home, open_home

@@ -13,22 +13,27 @@ import msgspec
 import typer
 from rich.text import Text
 
-from paceline.cli.options import MOST_SEARCHED, AsJson, Follow, UnitName, complete_unit, find_unit
 from paceline.cli.output import (
     FOLLOW_SECONDS,
+    MOST_SEARCHED,
+    AsJson,
+    Follow,
     LimitLine,
+    UnitName,
     account_notes,
     audit_entry,
     audit_line,
     budget_text,
     call_counts_text,
     call_tokens_text,
+    complete_unit,
     condition_text,
     cost_text,
     event_json,
     event_line,
     event_style,
     failure_text,
+    find_unit,
     learnt_text,
     limit_line,
     limit_text,

@@ -18,14 +18,19 @@ from rich.text import Text
 
 from paceline.agents.account import login_text
 from paceline.cli.main import NOT_ALL_DONE
-from paceline.cli.options import AsJson, CampaignName, Target, UnitName, find_target, find_unit
 from paceline.cli.output import (
     NOTHING,
     STATE_STYLES,
     UNKNOWN,
+    AsJson,
+    CampaignName,
+    Target,
+    UnitName,
     change_text,
     cost_text,
     counted,
+    find_target,
+    find_unit,
     lost_text,
     one_line,
     print_table,

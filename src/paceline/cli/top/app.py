@@ -26,8 +26,7 @@ from textual.widgets import Footer, Input, Static
 
 from paceline.cli.commands import control
 from paceline.cli.commands.control import ControlResult
-from paceline.cli.options import find_unit
-from paceline.cli.output import STATE_STYLES, event_line, learnt_text, one_line, printable
+from paceline.cli.output import STATE_STYLES, event_line, find_unit, learnt_text, one_line, printable
 from paceline.cli.top import cells
 from paceline.cli.top.cells import (
     KEPT_EVENTS,
