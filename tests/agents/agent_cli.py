@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.agents import Task, load_agent, prepare_session
-from paceline.agents.session_environment import EnvironmentRules
+from paceline.agents.launch import EnvironmentRules
 from paceline.testing import FakeProvider
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,7 @@ import msgspec
 
 from paceline.agents import Account, load_agent
 from paceline.agents.billing_check import find_billing
-from paceline.agents.launch import Task, prepare_session
-from paceline.agents.session_environment import EnvironmentRules
+from paceline.agents.launch import EnvironmentRules, Task, prepare_session
 from paceline.agents.surroundings import BillingFinding
 
 SUBSCRIPTION = Account(name="max-1", provider="any", kind="subscription")

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from paceline.agents import Account, Task, agent_names, load_agent, prepare_session
+from paceline.agents.account import default_account
 from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
-from paceline.agents.login import default_account
 from paceline.errors import InvalidInput
 
 SUBSCRIPTION = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.max-1"})

@@ -5,8 +5,8 @@ import pytest
 
 from paceline.agents import Account, Task, load_agent, prepare_session
 from paceline.agents.account import GatewayAddress, gateway_key
+from paceline.agents.launch import EnvironmentRules
 from paceline.agents.profile import check_agent
-from paceline.agents.session_environment import EnvironmentRules
 from paceline.errors import InvalidInput
 
 GATEWAY = GatewayAddress("http://127.0.0.1:7433", "tok")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.agents import agent_names, load_agent
-from paceline.agents.session_environment import is_in_strict_list, is_withheld, matches_any
+from paceline.agents.launch import is_in_strict_list, is_withheld, matches_any
 
 
 def words(text: str) -> list[str]:

@@ -3,9 +3,9 @@
 Each CLI has a folder: `NAME.toml` (its profile), `__init__` (its dialect: sentences, events, headers, notices) and
 `configuration` (keys in its own files). Of all CLIs:
 
-- `account`, `login`: who pays for a session, and where its CLI keeps the login
+- `account`: who pays for a session, and where its CLI keeps the login
 - `profile`: the fields of a profile; `cli_facts`: tested versions and model names
-- `launch`, `session_environment`: arguments, input and variables of a session
+- `launch`: arguments, input and variables of a session
 - `billing_check`, `surroundings`: the inspection of a CLI's own files
 - `dialect`: the form of a dialect; `known`: all of them; `other_clis`: those without a profile
 - `stream/`: the output of one run; `transcript_reader`: the same for people

@@ -1,7 +1,7 @@
 """The CLIs' own configuration, inspected before a session starts: would it bill a key, or deny all work?
 
 Here: whose configuration is inspected, and what becomes of a finding. Never here: the configuration of one CLI, which
-its folder reads, or the environment that a session gets (`session_environment.py`).
+its folder reads, or the environment that a session gets (`launch.py`).
 """
 
 import functools
@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from paceline.agents.account import Account
-from paceline.agents.launch import PreparedSession
+from paceline.agents.launch import AGENT_OF_PROVIDER, EnvironmentRules, PreparedSession, key_variable, may_bill
 from paceline.agents.profile import AgentProfile
-from paceline.agents.session_environment import AGENT_OF_PROVIDER, EnvironmentRules, key_variable, may_bill
 from paceline.agents.surroundings import BillingFinding, Surroundings
 from paceline.errors import WouldBillKey
 

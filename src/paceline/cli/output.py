@@ -17,8 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from paceline.agents.account import login_on, login_text
-from paceline.agents.login import shipped_logins
+from paceline.agents.account import login_on, login_text, shipped_logins
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import ScopePattern, is_provider_scope
 from paceline.core.values.status import LearntLimit, RateStatus, ScopeCondition

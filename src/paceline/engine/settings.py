@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from paceline.agents.account import DEFAULT, Account, GatewayAddress, account_id, portable_account
-from paceline.agents.login import shipped_logins
+from paceline.agents.account import DEFAULT, Account, GatewayAddress, account_id, portable_account, shipped_logins
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.errors import UnknownName

@@ -15,8 +15,7 @@ from paceline.agents import AgentProfile
 from paceline.agents.account import Account, GatewayAddress
 from paceline.agents.billing_check import refuse_billing
 from paceline.agents.dialect import RunSummary
-from paceline.agents.launch import MakeEnvironment, Task, prepare_session
-from paceline.agents.session_environment import EnvironmentRules, session_environment
+from paceline.agents.launch import EnvironmentRules, MakeEnvironment, Task, prepare_session, session_environment
 from paceline.core.signals import AnySignal
 from paceline.core.values.fields import fields_of
 from paceline.executors.interface import Launch, OutputLimits, SessionState

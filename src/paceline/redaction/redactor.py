@@ -2,7 +2,8 @@
 
 It works in two passes. The first knows names and shapes: keys by their prefixes, `password=...`, e-mail addresses, home
 folders, hosts. The second assumes nothing: everything that is long and does not read like words is taken for a secret.
-What describes a limit is kept: sentences, model names, error codes, header names, times.
+What describes a limit is kept: sentences, model names, error codes, header names, times. The shapes are data: one entry
+for each kind of secret, tried in order, every repetition bounded, so that no text makes matching slow.
 """
 
 import re
@@ -11,7 +12,297 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from paceline.redaction.secret_shapes import SHAPES, Replacement
+Replacement = Callable[[re.Match[str]], str | None]
+"""Returns the text that replaces a match; None leaves the match unchanged."""
+
+PUBLIC_HOSTS = frozenset(
+    [
+        "anthropic.com",
+        "claude.ai",
+        "claude.com",
+        "openai.com",
+        "chatgpt.com",
+        "google.com",
+        "googleapis.com",
+        "google.dev",
+        "github.com",
+        "githubusercontent.com",
+        "mistral.ai",
+        "groq.com",
+        "openrouter.ai",
+        "deepseek.com",
+        "x.ai",
+        "together.ai",
+        "cohere.com",
+        "cerebras.ai",
+        "z.ai",
+        "bigmodel.cn",
+        "moonshot.cn",
+        "moonshot.ai",
+        "opencode.ai",
+        "cursor.com",
+        "ampcode.com",
+        "factory.ai",
+        "aliyuncs.com",
+        "alibabacloud.com",
+        "azure.com",
+        "amazonaws.com",
+        "microsoft.com",
+        "umans.ai",
+    ]
+)
+EPOCHS = ((10**9, 4 * 10**9), (10**12, 4 * 10**12))
+"""Unix times in seconds and milliseconds. Resets are often written like this, so such numbers stay."""
+SHORTEST_OPAQUE = 12
+"""Shorter runs of letters are ordinary words and names."""
+SHORTEST_PATCHWORK = 16
+"""Shorter runs of mixed pieces are versions and model names."""
+LONGEST_WORD = 20
+"""No word of a message is longer."""
+LONGEST_MIXED = 4
+"""Short mixes of letters and digits are units and versions: `16k`, `v2`."""
+
+_JOINERS = re.compile(r"[_\-./=:+~%]")
+_PIECES = re.compile(r"[A-Za-z]+|\d+")
+_SEAMS = re.compile(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])")
+_HUMPS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_TIME = re.compile(r"(?:\d{1,6}(?:\.\d{1,9})?(?:ms|[dhms])){1,5}\.?|\d{8}T\d{4,6}Z?|\d{4}-\d\d-\d\dT\d[\d.]{0,16}Z?")
+"""Durations and dates as providers spell them: `4h28m20s`, `20260105T120000Z`."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """One kind of secret: its pattern, and what replaces a match."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    replacement: Replacement
+
+
+def is_epoch(digits: str) -> bool:
+    return len(digits) <= 13 and any(low <= int(digits) < high for low, high in EPOCHS)
+
+
+def is_public(host: str) -> bool:
+    labels = host.lower().rstrip(".").split(".")
+    return any(".".join(labels[first:]) in PUBLIC_HOSTS for first in range(len(labels) - 1))
+
+
+# -- replacements --------------------------------------------------------------------------------------
+
+
+def always(placeholder: str) -> Replacement:
+    return lambda _found: placeholder
+
+
+def after_name(found: re.Match[str]) -> str | None:
+    """Keep the name and remove its value. A value that an earlier shape replaced is not counted twice."""
+    return None if found["value"].strip("\\\"'").startswith("<") else f"{found['name']}<secret>"
+
+
+def address(found: re.Match[str]) -> str:
+    """Keep host and path of a public provider. Any other address becomes a placeholder."""
+    if found["user"] or not is_public(found["host"]):
+        return f"{found['scheme']}<host>"
+    query = "?<query>" if found["query"] else ""
+    return f"{found['scheme']}{found['host']}{found['port'] or ''}{found['path'] or ''}{query}"
+
+
+def private_host(found: re.Match[str]) -> str | None:
+    return None if is_public(found[0]) else "<host>"
+
+
+def network_address(found: re.Match[str]) -> str | None:
+    """Keep loopback and clock times (`12:30:45`): they identify nobody."""
+    is_clock = re.fullmatch(r"\d{1,2}:\d\d:\d\d", found[0])
+    return None if found[0].startswith("127.") or is_clock else "<host>"
+
+
+def opaque(found: re.Match[str]) -> str | None:
+    return "<id>" if is_opaque(found[0]) else None
+
+
+def long_number(found: re.Match[str]) -> str | None:
+    """Keep dates and Unix times. Any other long number may identify somebody."""
+    digits = re.sub(r"\D", "", found[0])
+    is_date = re.match(r"\(?(?:19|20)\d\d-\d\d-\d\d", found[0])
+    return None if len(digits) < 10 or is_date or (found[0].isdigit() and is_epoch(digits)) else "<number>"
+
+
+# -- text that does not read like words -----------------------------------------------------------------
+
+
+def is_opaque(token: str) -> bool:
+    """Return whether a run of letters, digits and joiners is more likely an id or a key than words."""
+    if _TIME.fullmatch(token):
+        return False
+    return _is_patchwork(token) or any(_is_opaque_part(part) for part in _JOINERS.split(token))
+
+
+def _is_opaque_part(part: str) -> bool:
+    if len(part) <= LONGEST_MIXED or _TIME.fullmatch(part):
+        return False
+    if part.isdigit():
+        return len(part) > 8 and not is_epoch(part)
+    if part.isalpha():
+        return len(part) >= SHORTEST_OPAQUE and _are_opaque_letters(part)
+    # `resets3pm` and `16k` are words with a number; `a8f3e91c` is not.
+    return (len(part) >= 8 and len(_PIECES.findall(part)) > 2) or len(part) > 16
+
+
+def _are_opaque_letters(letters: str) -> bool:
+    """Return whether letters look random: they change case often, unlike the humps of `PerProjectPerModel`."""
+    humps = _HUMPS.findall(letters)
+    short = sum(len(hump) <= 2 for hump in humps)
+    return short >= 2 or len(letters) < 3.2 * len(humps) or any(len(hump) > LONGEST_WORD for hump in humps)
+
+
+def _is_patchwork(token: str) -> bool:
+    """Return whether the token consists of many short mixed pieces, as ids and keys with joiners do."""
+    if len(token) < SHORTEST_PATCHWORK:
+        return False
+    short_humps = sum(len(hump) <= 2 for hump in _HUMPS.findall(token))
+    return len(_SEAMS.findall(token)) >= 4 or (short_humps >= 4 and token != token.lower() and token != token.upper())
+
+
+# -- the shapes -------------------------------------------------------------------------------------------
+
+_TO_SPACE = r"[^\s\"'<>`\\]"
+_WRAPPED = r"(?:[ \t│|]{0,8}\r?\n[ \t│|]{0,8}(?=[\w\-]{0,200}\d)[\w\-+/=]{3,400})?"
+"""A key that a terminal has wrapped continues at the start of the next line."""
+_SECRET_NAME = (
+    r"(?:api[_\-. ]?key|secret|passw(?:or)?d|passphrase|pwd|credentials?|private[_\-. ]?key|cookie|authori[sz]ation"
+    r"|(?:access|auth|refresh|id|session|bearer|oauth|csrf)[_\-. ]?token|(?<![a-z])token(?!s)|client[_\-. ]?id"
+    r"|(?:account|org|organi[sz]ation|user|tenant|project)[_\-. ]?(?:id|uuid)|user[_\-. ]?name|login)"
+    r"[\w\-]{0,20}"
+)
+_IS = r"\\{0,4}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
+_VALUE = (
+    r"(?:\\{1,4}\"[^\"\n]{1,4000}\"?"
+    r"|\"(?:[^\"\\\n]|\\[^\n]){1,4000}\"?"
+    r"|'[^'\n]{1,4000}'?"
+    r"|(?!\\{0,4}[\"'\[{]|(?:null|none)(?:[\s,;}\]]|\Z))[^\s,;}\]\"']{1,4000}" + _WRAPPED + ")"
+)
+_KEY_NAMES = (
+    r"(?:sk|pk|rk|ak|api|key|tok|gsk|hf|xai|pplx|r8|fw|nvapi|csk|glpat|ghp|gho|ghu|ghs|ghr|github_pat|npm|pypi|dop_v1"
+    r"|shpat|xox[abeoprs]|xapp|ya29|sess|lin_api|secret|whsec|SG|ops|vercel|dckr_pat|sbp|figd)[_\-.]"
+    r"(?=[\w\-]{0,400}[\dA-Z])"
+)
+_HOME_REST = r"[^\s\"'<>:;,)\]}|]{1,1000}(?: [\w.\-]{1,40}[/\\][^\s\"'<>:;,)\]}|]{0,1000})?"
+_PLAIN_TLD = (
+    r"com|net|org|io|dev|ai|app|cloud|local|internal|corp|lan|intranet|home|localdomain|test|example|biz|info|gov|edu|tech"
+    r"|xyz|site|online|cluster|svc|eu|uk|de|fr|nl|pl|ch|cn|jp|kr|ru|br|ca|au|se|fi|dk|cz"
+)
+_WORDY_TLD = r"in|at|it|no|me|be|us|is|so|to|co|es"
+"""These are words, too: they count only after two labels, or "limit.in" would be a host."""
+_LABEL = r"[A-Za-z0-9_][\w\-]{0,62}\."
+_IDS = (
+    r"req|msg|org|user|acct|account|sess|session|conv|chatcmpl|resp|run|thread|asst|call|toolu|gen|proj|project|trace|ray"
+    r"|cus|sub"
+)
+
+SHAPES: tuple[Shape, ...] = (
+    Shape(
+        "private key",
+        re.compile(r"-----BEGIN [A-Z ]{0,40}-----(?:[^-]|-(?!--)){0,20000}(?:-----END [A-Z ]{0,40}-----)?"),
+        always("<private key>"),
+    ),
+    Shape(
+        "secret",  # the value of a header is the rest of its line
+        re.compile(
+            r"(?P<name>\b(?:proxy-)?(?:authorization|(?:set-)?cookie)2?"
+            + _IS
+            + r")(?P<value>[^\"'\n]{1,8000}|\\?\"[^\"\n]{1,8000}\"?)",
+            re.I,
+        ),
+        after_name,
+    ),
+    Shape(
+        "address",
+        re.compile(
+            rf"(?P<scheme>\b[a-z][a-z0-9+.\-]{{1,20}}://)(?P<user>[^\s\"']{{1,400}}@)?"
+            r"(?P<host>\[[0-9a-fA-F:.]{2,60}\]|[^\s/:?#\"'<>`\\)\]}@,]{1,253})(?P<port>:\d{1,5})?"
+            rf"(?P<path>/[^\s?#\"'<>`\\]{{0,2000}})?(?P<query>[?#]{_TO_SPACE}{{0,4000}})?",
+            re.I,
+        ),
+        address,
+    ),
+    Shape(
+        "secret",
+        re.compile(
+            r"(?P<name>\b(?:Bearer|Basic|Digest|Negotiate)[ \t]{1,4})(?P<value>(?=[^\s\"'\\]{8})[^\s\"',;\\]{1,4000}"
+            + _WRAPPED
+            + ")",
+            re.I,
+        ),
+        after_name,
+    ),
+    Shape("secret", re.compile(rf"(?P<name>{_SECRET_NAME}{_IS})(?P<value>{_VALUE})", re.I), after_name),
+    Shape("token", re.compile(r"\beyJ[\w\-]{5,8000}(?:\.[\w\-]{1,8000}){0,4}"), always("<token>")),
+    Shape(
+        "key",
+        re.compile(rf"(?<![A-Za-z0-9])(?:{_KEY_NAMES}|AKIA|ASIA|AIza)[\w\-+/=.]{{6,4000}}{_WRAPPED}"),
+        always("<key>"),
+    ),
+    Shape(
+        "e-mail address",
+        re.compile(
+            r"[^\s@<>\"'(),;:\\\[\]{}|=/]{1,200}@(?:[^\s@<>\"'(),;:\\\[\]{}|/.]{1,100}\.){1,8}[^\s@<>\"'(),;:\\\[\]{}|/.]{2,40}"
+        ),
+        always("<email>"),
+    ),
+    Shape(
+        "user at host",
+        re.compile(r"(?<![\w@/])[A-Za-z_][\w.\-]{0,40}@[A-Za-z][\w.\-]{0,100}(?=[:\s$#%>~]|\Z)"),
+        always("<user>@<host>"),
+    ),
+    Shape(
+        "home folder",
+        re.compile(rf"(?<![\w.])(?:/private|/mnt/[a-z])?/(?:home|Users|export/home|var/home)/{_HOME_REST}", re.I),
+        always("<home>"),
+    ),
+    Shape("home folder", re.compile(r"(?<![\w.])(?:/root|~[\w\-]{0,40})/[^\s\"'<>:;,)\]}|]{0,1000}"), always("<home>")),
+    Shape(
+        "home folder",
+        re.compile(rf"\b[A-Za-z]:[\\/]{{1,8}}(?:Users|Documents and Settings)[\\/]{{1,8}}{_HOME_REST}", re.I),
+        always("<home>"),
+    ),
+    Shape("id", re.compile(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", re.I), always("<id>")),
+    Shape(
+        "host",
+        re.compile(
+            r"\b(?:\d{1,3}\.){3}\d{1,3}\b|(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,6}(?![\w:])"
+            r"|(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{1,4}){0,4}::(?:[0-9a-f]{1,4}:){0,4}[0-9a-f]{1,4}(?![\w:])",
+            re.I,
+        ),
+        network_address,
+    ),
+    Shape(
+        "host",
+        re.compile(
+            rf"(?<![\w.\-/])(?:(?:{_LABEL}){{1,8}}(?:{_PLAIN_TLD})|(?:{_LABEL}){{2,8}}(?:{_WORDY_TLD}))(?![\w\-(]|\.\w)",
+            re.I,
+        ),
+        private_host,
+    ),
+    Shape("id", re.compile(rf"\b(?:{_IDS})[_\-](?=[\w\-]{{0,100}}\d)[\w\-]{{6,400}}"), always("<id>")),
+    Shape("id", re.compile(r"[A-Za-z0-9_\-+/=.~%]{8,8000}"), opaque),
+    Shape("number", re.compile(r"(?<![\w.:+\-/])\+?\(?\d[\d \-().]{8,22}\d(?![\w.:])"), long_number),
+)
+
+_CERTAIN = frozenset({"private key", "token", "key"})
+"""The kinds that hardly anything else looks like. The others also match addresses, ids and names."""
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^\s/:@]{0,400}:[^\s/@]{1,400}@")
+_CREDENTIALS = re.compile(r"\b(?:Bearer|Basic)[ \t]{1,4}[^\s\"']{8}", re.I)
+
+
+def secret_in(text: str) -> str | None:
+    """Return the kind of secret that the text certainly contains, or None."""
+    if _PASSWORD_IN_ADDRESS.search(text):
+        return "password"
+    if _CREDENTIALS.search(text):
+        return "token"
+    return next((shape.kind for shape in SHAPES if shape.kind in _CERTAIN and shape.pattern.search(text)), None)
+
 
 SHORTEST_KNOWN = 4
 """A shorter value would match inside ordinary words."""

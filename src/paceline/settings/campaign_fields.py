@@ -12,11 +12,11 @@ from typing import Annotated, Any, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from paceline.agents.session_environment import EnvironmentRules
+from paceline.agents.launch import EnvironmentRules
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput
-from paceline.redaction.secret_shapes import secret_in
+from paceline.redaction.redactor import secret_in
 from paceline.settings import checks
 from paceline.settings.documents import Check, Document, PrivateValue
 from paceline.settings.load import MOST_ATTEMPTS

@@ -12,9 +12,8 @@ from typing import TypeVar, get_args
 import msgspec
 
 from paceline.agents import AgentProfile, check_agent, load_agent
-from paceline.agents.account import DEFAULT, Account
-from paceline.agents.login import login_folder
-from paceline.agents.session_environment import matches_any, metered_variables
+from paceline.agents.account import DEFAULT, Account, login_folder
+from paceline.agents.launch import matches_any, metered_variables
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
 from paceline.core.values.settings import HEADROOM_MODES

@@ -7,8 +7,7 @@ from typing import Literal
 import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
-from paceline.agents.account import DEFAULT, account_id
-from paceline.agents.login import default_account
+from paceline.agents.account import DEFAULT, account_id, default_account
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode

@@ -15,8 +15,7 @@ import msgspec
 
 from paceline.agents import AgentProfile, agent_names, load_agent
 from paceline.agents.account import DEFAULT, Account
-from paceline.agents.launch import LONGEST_ARGUMENT_BYTES
-from paceline.agents.session_environment import agent_of_other_provider
+from paceline.agents.launch import LONGEST_ARGUMENT_BYTES, agent_of_other_provider
 from paceline.clock import SystemClock
 from paceline.errors import InvalidInput, InvalidPlan
 from paceline.events import Event

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import AgentProfile, Task, prepare_session
-from paceline.agents.account import Account, GatewayAddress
+from paceline.agents.account import Account, GatewayAddress, find_login
 from paceline.agents.billing_check import find_billing
 from paceline.agents.cli_facts import INSTALL
-from paceline.agents.login import find_login
-from paceline.agents.session_environment import EnvironmentRules, may_bill
+from paceline.agents.launch import EnvironmentRules, may_bill
 from paceline.core.values.fields import fields_of
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings
 from paceline.settings.campaign_fields import environment_rules

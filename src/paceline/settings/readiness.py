@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import Account
+from paceline.agents.account import Account, login_expiry
 from paceline.agents.billing_check import unattended_problem
 from paceline.agents.cli_facts import model_problem
-from paceline.agents.login import login_expiry
 from paceline.core import ScopeStatus
 from paceline.errors import WorkspaceError
 from paceline.settings.host_fields import may_run_here

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.agents.account import Account, AccountFacts
-from paceline.agents.login import LoginExpiry, login_expiry
+from paceline.agents.account import Account, AccountFacts, LoginExpiry, login_expiry
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.fields import fields_of
 from paceline.engine.key_commands import present_keys

@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from paceline.agents import AgentProfile, agent_names, load_agent
-from paceline.agents.account import Account
+from paceline.agents.account import Account, find_login, login_expiry, login_folder, vendor_of
 from paceline.agents.cli_facts import (
     INSTALL,
     NEWEST_NEEDS_NODE,
@@ -28,8 +28,7 @@ from paceline.agents.cli_facts import (
     is_older_than_tested,
     parse_version,
 )
-from paceline.agents.login import find_login, login_expiry, login_folder, vendor_of
-from paceline.agents.session_environment import matches_any, metered_variables
+from paceline.agents.launch import matches_any, metered_variables
 from paceline.api.server import check_exposure, load_certificate
 from paceline.cli.main import NOT_ALL_DONE
 from paceline.cli.output import AsJson, one_line, out, print_value, unused_account

@@ -13,7 +13,7 @@ import typer
 
 from paceline.agents import Account, AgentProfile, PreparedSession, load_agent
 from paceline.agents.billing_check import refuse_billing
-from paceline.agents.session_environment import (
+from paceline.agents.launch import (
     EnvironmentRules,
     SessionEnvironment,
     may_bill,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.agents.account import DEFAULT
-from paceline.agents.session_environment import TOKEN_VARIABLE
+from paceline.agents.launch import TOKEN_VARIABLE
 from paceline.api.tokens import host_token_of, revoke_host_tokens, rotate_host_token
 from paceline.cli.output import AsJson, one_line, out, print_table, print_value, say, table
 from paceline.daemon.home import Home, open_home

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.agents.account import Account
-from paceline.agents.login import login_files
+from paceline.agents.account import Account, login_files
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
 from paceline.core.values.rates import Rate

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.agents.dialect import RunSummary
-from paceline.agents.session_environment import EnvironmentMemory
+from paceline.agents.launch import EnvironmentMemory
 from paceline.core.signals import Signal
 from paceline.detect import StreamReader
 from paceline.executors import Executor, Handle

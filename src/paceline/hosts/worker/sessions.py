@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import msgspec
 
 from paceline.agents.dialect import RunSummary
-from paceline.agents.session_environment import EnvironmentMemory
+from paceline.agents.launch import EnvironmentMemory
 from paceline.agents.stream.reader import summary_of
 from paceline.clock import Clock
 from paceline.core.signals import AnySignal, Signal

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from paceline.agents import Account, AgentProfile, load_agent
-from paceline.agents.profile import check_agent
-from paceline.agents.session_environment import (
+from paceline.agents.launch import (
     EnvironmentRules,
     session_environment,
 )
+from paceline.agents.profile import check_agent
 from paceline.errors import InvalidInput, WouldBillKey
 
 MAX_1 = Account(name="max-1", provider="anthropic", kind="subscription", env={"CLAUDE_CONFIG_DIR": "~/.max-1"})

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.agents import Account, check_agent, load_agent
-from paceline.agents.login import default_account, login_folder, shipped_logins
+from paceline.agents.account import default_account, login_folder, shipped_logins
 
 
 def test_every_shipped_agent_but_a_plans_own_command_has_a_default_login() -> None:
