@@ -16,8 +16,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.settings import Settings
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.settings.plan_file import Plan
-from paceline.settings.preflight import check_payers
-from paceline.settings.readiness import hold_advice, missing_logins, plan_warnings
+from paceline.settings.preflight import check_payers, hold_advice, missing_logins, plan_warnings
 from paceline.store import Store, UnitCounts
 from paceline.views.units import iter_units
 

@@ -11,8 +11,7 @@
     campaign_fields   [campaign] and [campaign.workspace]
     plan_units        where units come from, their templates, and what makes one valid
     plan_file         a plan: its campaign and its units, and their import into the store
-    preflight         whether a plan can run on this machine now, and who would pay
-    readiness         what would spoil the night: hints that refuse nothing
+    preflight         whether a plan can run on this machine now, who would pay, and what would spoil the night
 
 Never here: anything that acts on a setting.
 """

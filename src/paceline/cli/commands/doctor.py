@@ -56,8 +56,14 @@ from paceline.hosts.messages import ProbedAccount
 from paceline.hosts.values import HostFacts
 from paceline.hosts.worker.facts import FactsReader, printed_version
 from paceline.settings import Settings, load_settings
-from paceline.settings.preflight import account_troubles, check_payers, login_troubles
-from paceline.settings.readiness import Advice, campaign_advice, hold_advice
+from paceline.settings.preflight import (
+    Advice,
+    account_troubles,
+    campaign_advice,
+    check_payers,
+    hold_advice,
+    login_troubles,
+)
 from paceline.store import Campaign
 from paceline.store.sqlite import recovery_advice
 from paceline.views.hosts import HostView

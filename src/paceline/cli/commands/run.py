@@ -36,8 +36,7 @@ from paceline.engine.engine import Engine, collect_seldom
 from paceline.errors import OUTAGES, EngineBusy, InvalidInput, StoreError
 from paceline.events import Event, is_campaign_wait
 from paceline.settings.plan_file import Plan
-from paceline.settings.preflight import check_gateway, check_stored
-from paceline.settings.readiness import plan_warnings
+from paceline.settings.preflight import check_gateway, check_stored, plan_warnings
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.campaign_report import read_report
 from paceline.views.status import stopped_units, total_units

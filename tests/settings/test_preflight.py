@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from paceline.settings import Settings, load_settings
-from paceline.settings.readiness import campaign_advice, login_advice
+from paceline.settings.preflight import campaign_advice, login_advice
 from paceline.store import Campaign, UnitSpec
 
 NOW = 1_800_000_000.0
