@@ -7,7 +7,6 @@
     environment       PACELINE_* variables, the home folder, the search for the file
     load              paceline.toml, variables and flags as one `Settings`
     host_fields       [hosts.NAME] and [machine]
-    key_pool_fields   [key_pools.NAME]
     campaign_fields   [campaign] and [campaign.workspace]
     plan_units        where units come from, their templates, and what makes one valid
     plan_file         a plan: its campaign and its units, and their import into the store

@@ -5,9 +5,9 @@ agent's profile) are checked after the layers are merged. Never here: what a val
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
 import msgspec
 
@@ -19,15 +19,16 @@ from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, can
 from paceline.core.values.settings import HEADROOM_MODES
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
+from paceline.protocols import family_of
 from paceline.settings import checks
-from paceline.settings.documents import Check, Document, KeyLocation, Mistakes, path_text, read_toml
+from paceline.settings.documents import Check, Document, KeyLocation, Mistakes, did_you_mean, path_text, read_toml
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
-from paceline.settings.key_pool_fields import KEY_POOL_FIELDS, key_pool_mistakes
 from paceline.settings.model import (
     ApiTable,
     ConfiguredLimit,
     EngineTable,
+    FallbackRoute,
     HostSettings,
     KeyPoolSettings,
     MachineTable,
@@ -49,6 +50,10 @@ _SQLITE = "sqlite:///"
 _COMMAND = "command"
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _AT_FIELD = re.compile(r" - at `\$\.(\w+)")
+MOST_KEYS: Final = 100
+"""Accounts of one pool. Each is checked for a request, and a provider's customer has a few keys."""
+_POOL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ROUTE_EXAMPLE = '[{ account = "key-c", model = "claude-haiku-4-5" }]'
 
 
 def provider_name(value: object) -> str:
@@ -57,6 +62,32 @@ def provider_name(value: object) -> str:
     if "/" in name or ":" in name or name in LOCAL:
         raise InvalidInput("must be the name of a provider, such as anthropic")
     return name
+
+
+def _account_names(value: object) -> tuple[str, ...]:
+    names = checks.text_list(value, 'must be a list of accounts with at least one, such as ["key-a", "key-b"]')
+    if len(names) > MOST_KEYS:
+        raise InvalidInput(f"must have {MOST_KEYS} accounts at most")
+    if twice := [each for number, each in enumerate(names) if each in names[:number]]:
+        raise InvalidInput(f"names {twice[0]!r:.80} twice; remove one")
+    return names
+
+
+def _fallback(value: object) -> tuple[FallbackRoute, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"must be a list of routes, such as {_ROUTE_EXAMPLE}")
+    return tuple(_route(each) for each in value)
+
+
+def _route(value: object) -> FallbackRoute:
+    if not isinstance(value, Mapping) or not {"account"} <= value.keys() <= {"account", "model"}:
+        raise InvalidInput(f"must be a list of routes with an account, and a model if it is another: {_ROUTE_EXAMPLE}")
+    account, model = value["account"], value.get("model")
+    if not isinstance(account, str) or not (model is None or (isinstance(model, str) and model.strip())):
+        raise InvalidInput(f"must name accounts and models as text: {_ROUTE_EXAMPLE}")
+    if model is not None and not (model.isprintable() and model.isascii()):
+        raise InvalidInput(f"has a model that is not plain text: {model!r:.80}")
+    return FallbackRoute(account, model)
 
 
 _per_minute = checks.whole_number(1, LARGEST_LIMIT)
@@ -101,7 +132,7 @@ NAMED_TABLES: Mapping[str, Mapping[str, Check]] = {
         "expires": checks.day,
         **RATES,
     },
-    "key_pools": KEY_POOL_FIELDS,
+    "key_pools": {"accounts": _account_names, "fallback": _fallback},
     "rates": RATES,
     "prices": {"input": checks.price, "output": checks.price, "cache_read": checks.price, "cache_write": checks.price},
     "hosts": HOST_FIELDS,
@@ -490,3 +521,68 @@ def account_mistakes(name: str, account: Account) -> Iterator[tuple[str, str]]:
             f"accounts.{name}.via_gateway is for metered accounts: the gateway takes API keys, and a"
             " subscription is used through the vendor's own CLI; remove it",
         )
+
+
+# -- rules over a pool of keys and the accounts in it ---------------------------------------------
+
+
+def key_pool_mistakes(
+    name: str,
+    fields: Mapping[str, object],
+    accounts: Mapping[str, Account],
+    broken: Collection[str],
+    written: Collection[str],
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a pool: the key that it is about, and the message.
+
+    `broken` are accounts with mistakes of their own, and `written` the keys that the table has, valid or not.
+    """
+    if not _POOL_NAME.fullmatch(name):
+        yield "", f"{name!r:.80} cannot name a pool: use letters, digits, dots, dashes and underscores"
+    if name in broken or name in (account.name for account in accounts.values()):
+        yield "", f"key_pools.{name} has the name of an account, and both are /gateway/{name}/: rename the pool"
+    if "accounts" not in written:
+        yield "", f'key_pools.{name} needs accounts, such as accounts = ["key-a", "key-b"]'
+    members, routes = fields.get("accounts", ()), fields.get("fallback", ())
+    assert isinstance(members, tuple)
+    assert isinstance(routes, tuple)
+    found: list[Account] = []
+    for key, member in (*(("accounts", each) for each in members), *(("fallback", each.account) for each in routes)):
+        if member in broken:
+            continue
+        if (message := _member_mistake(member, accounts)) is not None:
+            yield key, f"key_pools.{name}.{key}: {message}"
+            continue
+        account = accounts[member]
+        found.append(account)
+        if (message := _difference(found[0], account, is_fallback=key == "fallback")) is not None:
+            yield key, f"key_pools.{name}.{key}: {message}"
+
+
+def _member_mistake(member: str, accounts: Mapping[str, Account]) -> str | None:
+    account = accounts.get(member)
+    if account is None:
+        metered = sorted(each.name for each in accounts.values() if each.kind == "metered")
+        known = ", ".join(metered) or "none yet"
+        hint = did_you_mean(member, metered)
+        listed = f"{f'{hint} M' if hint else '; m'}etered accounts are: {known}"
+        return f"there is no account {member!r:.80}{listed}. Add [accounts.NAME] first"
+    if account.kind == "subscription":
+        return f"{member} is a subscription, and the gateway takes API keys only; remove it, or name a metered account"
+    return None
+
+
+def _difference(first: Account, account: Account, *, is_fallback: bool) -> str | None:
+    """Return why the account cannot serve the same requests as the first one of the pool."""
+    if not is_fallback and account.provider != first.provider:
+        return (
+            f"{account.name} is of the provider {account.provider}, and {first.name} of {first.provider};"
+            f" a pool has one provider: make a second pool, or name {account.name} in fallback"
+        )
+    own, wanted = family_of(account.provider), family_of(first.provider)
+    if own != wanted:
+        return (
+            f"{account.name} speaks the protocol {own}, and {first.name} speaks {wanted};"
+            f" name an account that speaks {wanted}"
+        )
+    return None
