@@ -37,11 +37,10 @@ from paceline.workspaces import (
 )
 from paceline.workspaces.bundles import take_branch, take_bundle, write_bundle
 from paceline.workspaces.changes import configured_identity
+from paceline.workspaces.contents import SubmoduleCommit, cloned_submodules
 from paceline.workspaces.folders import folder_error
-from paceline.workspaces.git import GitCall, PlainFolder, run_git
 from paceline.workspaces.preparation import IncludedFile, read_included, repository_of
-from paceline.workspaces.repository import branches_like, open_repository
-from paceline.workspaces.submodules import SubmoduleCommit, cloned_submodules
+from paceline.workspaces.repository import GitCall, PlainFolder, branches_like, open_repository, run_git
 
 THREADS = 4
 """git waits for the disk most of the time, and more than a few checkouts at once only slow each other down."""

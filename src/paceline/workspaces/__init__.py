@@ -1,22 +1,19 @@
 """Workspaces: a folder and a branch for each unit, so that units that run at the same time do not meet.
 
-    locations     where a workspace lies: its names, from the settings or as stored
+    folders       where a workspace lies; its folder, its record and its lock on the disk
     preparation   its life: made, found again, removed; the files outside of git that it gets
     worktree      its registration in the repository, and the only way to git in it
-    submodules    submodules, filled from the clones of the main tree
-    folders       its folder, its record and its lock on the disk
-    contents      what a commit of it would miss or change
+    contents      its submodules, and what a commit of it would miss or change
     changes       its commit, its diff and its patch
     merges        what conflicts; merging finished units, and taking that back
     bundles       commits on their way between two machines
-    repository    the repository of the user, and branches of units in it
-    git           calls of git that run nothing an agent may have written
+    repository    the repository of the user, and calls of git that run nothing an agent may have written
 
 Synchronous functions over real git; callers run them in threads. An agent can write to all of a workspace.
 """
 
 from paceline.workspaces.changes import Change, commit_all, commit_and_remove, diff, write_patch
-from paceline.workspaces.locations import (
+from paceline.workspaces.folders import (
     WorkspaceLocation,
     branch_mistake,
     location_of,

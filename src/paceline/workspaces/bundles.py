@@ -15,8 +15,7 @@ import msgspec
 
 from paceline.errors import WorkspaceError
 from paceline.workspaces.folders import folder_error
-from paceline.workspaces.git import GitCall, GitFolder, run_git, stream_git
-from paceline.workspaces.repository import Repository, open_repository
+from paceline.workspaces.repository import GitCall, GitFolder, Repository, open_repository, run_git, stream_git
 
 MOST_KNOWN: Final = 256
 """How many commits a reader names that it has. More hardly make a bundle smaller, and all go through one pipe."""

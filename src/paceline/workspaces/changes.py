@@ -24,11 +24,18 @@ from paceline.workspaces.contents import (
     scratch_index,
     show_all_changes,
 )
-from paceline.workspaces.folders import check_no_link, folder_error
-from paceline.workspaces.git import OUTSIDE, GitCall, GitFolder, PlainFolder, run_git, stream_git
-from paceline.workspaces.locations import WorkspaceLocation
+from paceline.workspaces.folders import WorkspaceLocation, check_no_link, folder_error
 from paceline.workspaces.preparation import records_of, remove, repository_of, uncommitted_files
-from paceline.workspaces.repository import Repository, commit_in
+from paceline.workspaces.repository import (
+    OUTSIDE,
+    GitCall,
+    GitFolder,
+    PlainFolder,
+    Repository,
+    commit_in,
+    run_git,
+    stream_git,
+)
 from paceline.workspaces.worktree import Worktree
 
 FALLBACK_NAME: Final = "Paceline"

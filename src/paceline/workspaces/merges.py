@@ -20,8 +20,14 @@ from paceline.store.unit_result import GitSettings
 from paceline.workspaces.bundles import is_ancestor
 from paceline.workspaces.changes import identity
 from paceline.workspaces.folders import write_whole
-from paceline.workspaces.git import GitCall, GitFolder, run_git
-from paceline.workspaces.repository import Repository, open_repository, settings_without_filters
+from paceline.workspaces.repository import (
+    GitCall,
+    GitFolder,
+    Repository,
+    open_repository,
+    run_git,
+    settings_without_filters,
+)
 
 MOST_PAIRS: Final = 20_000
 """How many pairs of branches are tried. One takes about a millisecond, and nobody reads a longer list."""

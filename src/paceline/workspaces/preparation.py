@@ -21,6 +21,7 @@ from paceline.workspaces.contents import (
     check_no_repository,
     check_objects,
     checked_submodules,
+    fill_submodules,
     pathspecs_without,
     read_contents,
     scratch_index,
@@ -28,6 +29,7 @@ from paceline.workspaces.contents import (
 )
 from paceline.workspaces.folders import (
     RecordFile,
+    WorkspaceLocation,
     WorkspaceRecord,
     check_no_link,
     check_room,
@@ -38,10 +40,7 @@ from paceline.workspaces.folders import (
     make_parent,
     size_of,
 )
-from paceline.workspaces.git import run_git
-from paceline.workspaces.locations import WorkspaceLocation
-from paceline.workspaces.repository import Repository, commit_in, open_repository, settings_without_filters
-from paceline.workspaces.submodules import fill_submodules
+from paceline.workspaces.repository import Repository, commit_in, open_repository, run_git, settings_without_filters
 from paceline.workspaces.worktree import Worktree, linked_entry
 
 MOST_BYTES: Final = 1 << 20

@@ -18,10 +18,14 @@ from typing import Final
 import msgspec
 
 from paceline.errors import WorkspaceError
-from paceline.workspaces.folders import check_no_link, delete_folder, files_below, is_empty_or_missing
-from paceline.workspaces.git import GitCall, GitFolder, run_git
-from paceline.workspaces.locations import WorkspaceLocation
-from paceline.workspaces.repository import Repository, line_of_file
+from paceline.workspaces.folders import (
+    WorkspaceLocation,
+    check_no_link,
+    delete_folder,
+    files_below,
+    is_empty_or_missing,
+)
+from paceline.workspaces.repository import GitCall, GitFolder, Repository, line_of_file, run_git
 
 _LOCK_FILES: Final = ("index.lock", "HEAD.lock")
 """Left behind by a git that was killed. Nobody works in the folder while we hold the lock of the workspace."""

@@ -42,9 +42,8 @@ from paceline.workspaces import (
     write_patch,
 )
 from paceline.workspaces.bundles import write_bundle
-from paceline.workspaces.git import GitCall, run_git
 from paceline.workspaces.preparation import delete_empty_parents
-from paceline.workspaces.repository import open_repository
+from paceline.workspaces.repository import GitCall, open_repository, run_git
 
 log = logging.getLogger("paceline.worker")
 

@@ -26,12 +26,19 @@ from paceline.workspaces.bundles import (
     known_commits,
     shallow_commits,
 )
-from paceline.workspaces.folders import locked
-from paceline.workspaces.git import OUTSIDE, PLAIN, GitAnswer, GitCall, PlainFolder, run_git
-from paceline.workspaces.locations import slug_of
+from paceline.workspaces.contents import SubmoduleCommit
+from paceline.workspaces.folders import locked, slug_of
 from paceline.workspaces.preparation import records_of
-from paceline.workspaces.repository import branches_like, open_repository
-from paceline.workspaces.submodules import SubmoduleCommit
+from paceline.workspaces.repository import (
+    OUTSIDE,
+    PLAIN,
+    GitAnswer,
+    GitCall,
+    PlainFolder,
+    branches_like,
+    open_repository,
+    run_git,
+)
 from paceline.workspaces.worktree import linked_entry
 
 KEPT: Final = "refs/paceline/kept/"

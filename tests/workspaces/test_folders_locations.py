@@ -9,7 +9,7 @@ from paceline.errors import WorkspaceError
 from paceline.store.interface import WorkspaceSettings
 from paceline.store.unit_result import UnitResult
 from paceline.workspaces import WorkspaceLocation, branch_mistake, location_of, mapped_path
-from paceline.workspaces.locations import LONGEST_SLUG, slug_of
+from paceline.workspaces.folders import LONGEST_SLUG, slug_of
 
 HOME = Path("/home/ann/state")
 SETTINGS = WorkspaceSettings(bases={"/repo": "c0ffee", "/repo/vendor/inner": "decade"})

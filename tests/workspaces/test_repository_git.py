@@ -4,7 +4,7 @@ import pytest
 from tests.workspaces.conftest import TestRepository, write
 
 from paceline.errors import NoRoomForSession, WorkspaceError
-from paceline.workspaces.git import GitCall, PlainFolder, run_git, stream_git
+from paceline.workspaces.repository import GitCall, PlainFolder, run_git, stream_git
 
 
 @pytest.fixture
