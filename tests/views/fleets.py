@@ -8,7 +8,7 @@ from paceline.agents.account import Account
 from paceline.core import Governor
 from paceline.settings import Settings, governor_settings
 from paceline.store import Campaign, SqliteStore, UnitSpec
-from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.capacity import FleetState, read_fleet
 
 NOW = 1_794_700_800.0
 """A Sunday, 00:00 UTC, so that times of the same day need no weekday."""

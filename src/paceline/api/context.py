@@ -25,10 +25,9 @@ from paceline.hosts.values import HostState, stored_host_states
 from paceline.leadership.fleet import present_leader
 from paceline.settings import Settings
 from paceline.store import Balances, Store
-from paceline.views.campaigns import Throughput
-from paceline.views.fleet import FleetState, is_busy, read_fleet
+from paceline.views.capacity import FleetState, is_busy, read_fleet
 from paceline.views.gateway_calls import GatewayCalls, GatewayCounts
-from paceline.views.status import EngineProcess
+from paceline.views.status import EngineProcess, Throughput
 from paceline.views.units import SessionView, session_view, stored_session_view
 
 log = logging.getLogger("paceline.api")

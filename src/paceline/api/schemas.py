@@ -16,12 +16,11 @@ from paceline.core.values.verdicts import Reason
 from paceline.store import Added
 from paceline.store.interface import CampaignState
 from paceline.views.accounts import AccountView
-from paceline.views.campaigns import CampaignView
 from paceline.views.capacity import ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow
 from paceline.views.needs import Need
-from paceline.views.status import Status
+from paceline.views.status import CampaignView, Status
 from paceline.views.units import ResultRow, SessionView, UnitView
 from paceline.views.why import Wait, Why
 

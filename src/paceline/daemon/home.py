@@ -32,7 +32,7 @@ from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.prices import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.store.sql_store import SqlStore
-from paceline.views.fleet import FleetState, read_fleet
+from paceline.views.capacity import FleetState, read_fleet
 from paceline.views.safe_text import printable
 from paceline.views.status import EngineProcess
 from paceline.views.why import Why, explain_unit, stored_waits

@@ -1,9 +1,7 @@
 """The read model: frozen values for people, built from one reading of the store and the Governor.
 
-    fleet            what every view is built from, read at one moment
-    status           the engine, the pool and the totals
-    capacity         one row for each scope, its quota windows, and the sentence about a spent quota
-    campaigns        a campaign and its progress: units done in the last hour, and when the rest will be done
+    capacity         what every view is built from, read at one moment; one row for each scope, its quota windows
+    status           the engine, the pool and the totals; a campaign and its progress, and when the rest will be done
     units            a unit, its row in results, its details and events, pages of units, and live sessions
     campaign_report  the report on a campaign
     unit_changes     what units changed, and the conflicts between their branches

@@ -46,7 +46,7 @@ from paceline.settings.plan_units import UNITS
 from paceline.settings.preflight import check_plan
 from paceline.store import Unit
 from paceline.views.campaign_report import PAGE_UNITS, CampaignReport, ReportBuilder
-from paceline.views.campaigns import CampaignView, campaign_view, campaign_views
+from paceline.views.status import CampaignView, campaign_view, campaign_views
 from paceline.views.unit_changes import mergeable_works
 from paceline.views.units import result_row
 from paceline.workspaces.merges import ConflictReport, FinishedWork, conflict_report

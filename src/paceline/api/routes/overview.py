@@ -20,11 +20,10 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
 from paceline.errors import InvalidInput
 from paceline.views.accounts import AccountView, account_views, key_list, known_accounts
-from paceline.views.campaigns import campaign_views
 from paceline.views.capacity import capacity_rows, scope_windows
 from paceline.views.hosts import host_rows
 from paceline.views.needs import MOST_REASONS, NeedSources, needs
-from paceline.views.status import Status, read_status
+from paceline.views.status import Status, campaign_views, read_status
 from paceline.views.timeline import LONGEST_HOURS, TimelineView
 from paceline.views.why import wait_rows
 

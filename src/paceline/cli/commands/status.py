@@ -58,11 +58,16 @@ from paceline.events import is_campaign_wait
 from paceline.settings.documents import did_you_mean
 from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
 from paceline.views.accounts import AccountBudget, AccountView, KeyView
-from paceline.views.campaigns import CampaignSummary, campaign_summary
-from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
-from paceline.views.fleet import FleetState
+from paceline.views.capacity import FleetState, ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure
-from paceline.views.status import StatusSummary, read_status_summary, stopped_units, total_units
+from paceline.views.status import (
+    CampaignSummary,
+    StatusSummary,
+    campaign_summary,
+    read_status_summary,
+    stopped_units,
+    total_units,
+)
 from paceline.views.units import UnitEvents, iter_units
 from paceline.views.why import Why
 

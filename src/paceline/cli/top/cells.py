@@ -36,11 +36,19 @@ from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.offline_state import OfflineState
 from paceline.store import Campaign, StoredEvent, Unit
 from paceline.views.accounts import AccountView, KeyView
-from paceline.views.campaigns import CampaignView, CompletionRate, Throughput, campaign_views
-from paceline.views.capacity import ScopeCapacity, capacity_rows, limit_rows
-from paceline.views.fleet import FleetState
+from paceline.views.capacity import FleetState, ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
-from paceline.views.status import StatusSummary, completion_rate, read_status_summary, stopped_units, total_units
+from paceline.views.status import (
+    CampaignView,
+    CompletionRate,
+    StatusSummary,
+    Throughput,
+    campaign_views,
+    completion_rate,
+    read_status_summary,
+    stopped_units,
+    total_units,
+)
 from paceline.views.transcript import last_output, transcript_provider
 from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
 from paceline.views.why import Wait, Why, stored_waits, wait_rows

@@ -6,7 +6,7 @@ from paceline.core.signals import QuotaClosed
 from paceline.events import Event
 from paceline.store import Campaign, SqliteStore, UnitCounts
 from paceline.store.interface import CampaignState
-from paceline.views.campaigns import CompletionRate, Throughput, campaign_summary, campaign_views
+from paceline.views.status import CompletionRate, Throughput, campaign_summary, campaign_views
 
 
 def test_an_active_campaign_without_anything_left_is_finished() -> None:
