@@ -9,7 +9,7 @@ from tests.cluster.cluster_run import CAMPAIGN, PYTHON, ClusterRun, cluster_run,
 from tests.cluster.machines import Machine
 from tests.cluster.slurm_cluster import REQUEUE_SECONDS, SlurmCluster, slurm_cluster
 
-from paceline.hosts.launchers.slurm_job import read_state
+from paceline.hosts.launchers.slurm import read_state
 
 pytestmark = pytest.mark.cluster
 LEASE_SECONDS = 8.0

@@ -11,8 +11,7 @@ from tests.cluster.slurm_cluster import NODES, REQUEUE_SECONDS, SlurmCluster, sl
 from tests.fleet import until
 
 from paceline.errors import LaunchFailed
-from paceline.hosts.launchers.slurm import SlurmLauncher
-from paceline.hosts.launchers.slurm_job import read_state
+from paceline.hosts.launchers.slurm import SlurmLauncher, read_state
 from paceline.settings import HostSettings
 from paceline.testing.launcher_contract import LauncherContract, LaunchSite, stand_in_start
 

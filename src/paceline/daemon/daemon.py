@@ -30,7 +30,7 @@ from paceline.engine.store_outage import StoreOutage
 from paceline.errors import OUTAGES, EngineBusy, LeadLost, PacelineError
 from paceline.hosts.values import local_machine
 from paceline.hosts.worker.link import HostToken
-from paceline.hosts.worker.process import WorkerRequest, add_own_host, open_worker, own_host, sole_user
+from paceline.hosts.worker.worker import WorkerRequest, add_own_host, open_worker, own_host, sole_user
 from paceline.leadership.election import Leader
 from paceline.leadership.fleet import known_leaders, neighbours, new_leader, present_leader, want_lead
 from paceline.settings.preflight import check_stored

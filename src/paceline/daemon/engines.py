@@ -60,7 +60,7 @@ def leading_engine(home: Home, *, only_slots: bool = False) -> Iterator[Engine]:
 @contextlib.contextmanager
 def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
     """Yield an engine over a shared store. It leads once `start` was called, unless another one leads."""
-    from paceline.hosts.worker.process import add_own_host, own_host  # only a fleet needs what a worker is made of
+    from paceline.hosts.worker.worker import add_own_host, own_host  # only a fleet needs what a worker is made of
 
     with contextlib.closing(home.executor()) as executor:
         name, host = own_host(home.store, home.settings.hosts, home.path, home.environ)

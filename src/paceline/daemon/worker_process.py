@@ -15,7 +15,7 @@ from paceline.daemon.process import LOG_FILE, LineFormatter, LogFile, on_stop_si
 from paceline.daemon.times import local_zone
 from paceline.executors.private_folder import make_private
 from paceline.executors.process import raise_file_limit
-from paceline.hosts.worker.process import WorkerRequest, open_worker, sole_user
+from paceline.hosts.worker.worker import WorkerRequest, open_worker, sole_user
 
 MOST_SESSIONS = 1000
 """Sessions for which files are kept free: more than a host runs, and a limit that all systems allow."""

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.shell import PATIENCE_SECONDS, Shell
 from tests.cli.shell import shell as shell
 
-from paceline.hosts.worker.process import WORKER_LOCK
+from paceline.hosts.worker.worker import WORKER_LOCK
 from paceline.leadership.election import ENGINE, LeaderLock
 
 NOBODY = "http://127.0.0.1:1"

@@ -12,7 +12,7 @@ import pytest
 from tests.fleet import until
 
 from paceline.hosts.launchers.interface import write_private
-from paceline.hosts.launchers.slurm_job import ORDER_FILE, PilotOrder, read_state, seconds_left
+from paceline.hosts.launchers.slurm import ORDER_FILE, PilotOrder, read_state, seconds_left
 from paceline.testing.launcher_contract import LaunchSite, StandIn, is_running, stand_in_start
 
 
@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Iterator[LaunchSite]:
 @pytest.fixture
 def pilot(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
     process = subprocess.Popen(
-        [sys.executable, "-m", "paceline.hosts.launchers.slurm_job", str(tmp_path)],
+        [sys.executable, "-m", "paceline.hosts.launchers.slurm", str(tmp_path)],
         env={**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "2000000000"},
         stdout=subprocess.DEVNULL,
     )

@@ -15,9 +15,8 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import SessionState
 from paceline.hosts.jobs import OutputPiece, read_output
-from paceline.hosts.leader.host import LocalHost
+from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, LocalHost, RemoteSession
 from paceline.hosts.leader.registry import HostRegistry, WorkerRequests
-from paceline.hosts.leader.remote_host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, RemoteSession
 from paceline.hosts.messages import (
     Archive,
     Call,

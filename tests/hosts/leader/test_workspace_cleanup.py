@@ -7,7 +7,7 @@ import pytest
 from tests.hosts.leader.test_registry import LEASE, NOW, Leader, PaperWorker
 
 from paceline.hosts.jobs import JobArguments
-from paceline.hosts.leader.remote_host import LOSS_MARGIN_SECONDS
+from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS
 from paceline.hosts.leader.workspace_cleanup import (
     LOOK_SECONDS,
     WorkspaceCleanup,

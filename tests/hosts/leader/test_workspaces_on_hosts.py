@@ -17,7 +17,7 @@ from paceline.api.tokens import host_token_of
 from paceline.daemon.worker_process import serve_worker
 from paceline.engine import command_log
 from paceline.hosts.worker.link import read_token
-from paceline.hosts.worker.process import WorkerRequest
+from paceline.hosts.worker.worker import WorkerRequest
 from paceline.store import Campaign, UnitSpec
 
 HOSTS = """

@@ -20,8 +20,7 @@ from paceline.executors.proc_table import all_processes
 from paceline.executors.process import MARK_VARIABLE
 from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.messages import Follow, SessionOrder, Start, follow_of
-from paceline.hosts.worker.outbox import RunCall
-from paceline.hosts.worker.sessions import HostContext
+from paceline.hosts.worker.sessions import HostContext, RunCall
 from paceline.hosts.worker.worker import Worker
 from paceline.leadership.host_lease import HostLease
 from paceline.testing import DirectLink

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from paceline.core.signals import AnySignal, RateLimited
 from paceline.executors import SessionState
 from paceline.hosts.messages import CallReport, NumberedReport, SessionReport
-from paceline.hosts.worker.outbox import Outbox
+from paceline.hosts.worker.sessions import Outbox
 
 RUNNING = SessionState(phase="running")
 

@@ -12,7 +12,7 @@ from paceline.api.tokens import host_token_of
 from paceline.daemon.worker_process import serve_worker
 from paceline.executors.private_folder import make_private
 from paceline.hosts.worker.link import read_token
-from paceline.hosts.worker.process import WorkerRequest
+from paceline.hosts.worker.worker import WorkerRequest
 
 BOX1 = "[hosts.box1]\nmax_sessions = 2\nhost_lease = '60s'\n"
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

@@ -14,7 +14,7 @@ from paceline.api.tokens import host_token_of
 from paceline.errors import Refused
 from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.jobs import OutputPiece, read_output
-from paceline.hosts.leader.remote_host import RemoteHost
+from paceline.hosts.leader.host import RemoteHost
 from paceline.hosts.worker.job_runner import JobRunner
 from paceline.hosts.worker.link import HttpLink, read_token
 from paceline.hosts.worker.sessions import HostContext

@@ -293,7 +293,7 @@ def worker_command(
     """
     from paceline.daemon.worker_process import run_worker  # the other commands need not load it
     from paceline.hosts.worker.link import check_address, read_token
-    from paceline.hosts.worker.process import WorkerRequest
+    from paceline.hosts.worker.worker import WorkerRequest
     from paceline.settings.environment import home_folder
 
     addresses = [check_address(url, insecure=insecure) for url in connect]

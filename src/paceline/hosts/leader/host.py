@@ -1,19 +1,47 @@
-"""A machine that runs sessions, as the engine uses it, what it reports of a session, and the leader's own machine."""
+"""A machine that runs sessions, as the engine uses it: the leader's own, and one with a worker.
 
-from collections.abc import Mapping
+Of a machine with a worker: which worker has joined, the orders for it, its sessions, its work. Orders are kept until
+the worker has confirmed them. A worker that joins again gets everything that it has not done, and follows everything
+that it has. A session there has the same face as one of the leader's own machine. Never here: HTTP, or where a unit
+runs.
+"""
+
+import asyncio
+import itertools
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from paceline.agents.dialect import RunSummary
+import msgspec
+
+from paceline.agents.dialect import RunSummary, bounded_answer
 from paceline.agents.launch import EnvironmentMemory
 from paceline.core.signals import Signal
+from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
-from paceline.executors import Executor, Handle
+from paceline.errors import HostLost
+from paceline.executors import Executor, Handle, SessionState
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS
 from paceline.executors.session_end import output_problem
-from paceline.hosts.jobs import Jobs
-from paceline.hosts.messages import SessionOrder
+from paceline.hosts.jobs import Jobs, RemoteJobs
+from paceline.hosts.messages import (
+    Archive,
+    JoinRequest,
+    Kill,
+    NumberedOrder,
+    Order,
+    SessionOrder,
+    SessionReport,
+    Start,
+    Stop,
+    Sweep,
+    follow_of,
+)
+from paceline.hosts.values import HostFacts, HostLoad, HostState, Presence, StoredHost
 from paceline.leadership.lease import LeaderLease
+from paceline.settings import HostSettings
 from paceline.store import Unit
 
 LOCAL = ""
@@ -155,3 +183,376 @@ class LocalHost:
 
     def archive(self, handle: Handle) -> None:
         self.executor.archive(handle)
+
+
+# -- a machine with a worker -------------------------------------------------------------------------
+
+LOSS_MARGIN_SECONDS: Final = 60.0
+"""Waited beyond the lease of a silent host: its worker ends its sessions at the lease, which takes seconds."""
+SILENT_SECONDS: Final = 15.0
+"""Without a request for this long, a host gets nothing new: its worker reports every few seconds."""
+MOST_ORDERS: Final = 64
+"""Orders in one answer: each may have a long prompt."""
+LARGEST_CODE: Final = 1 << 31
+LARGEST_COUNT: Final = 1 << 53
+"""Larger whole numbers are not exact in JSON, and no counter reaches them."""
+LATEST_TIME: Final = 1e11
+"""The year 5138."""
+LONGEST_ID: Final = 500
+LONGEST_REASON: Final = 4000
+"""Characters. Workers send one bounded line."""
+_COUNTERS: Final = ("turns", "turn_ends", "retries", "denials")
+
+
+class Clocks(NamedTuple):
+    """Wall time for people, and time on a clock that nobody sets."""
+
+    now: Callable[[], float]
+    elapsed: Callable[[], float]
+
+
+class RemoteSession:
+    """One session: its handle, and what its worker has read of its output.
+
+    It is over only once its worker has read and reported everything.
+    """
+
+    def __init__(self, order: SessionOrder, host: str, *, is_new: bool) -> None:
+        self.order = order
+        self.attempt_id = order.attempt_id
+        self.host = host
+        self.is_new = is_new
+        """Whether its worker may still start it: no report about it has come."""
+        self.stop_grace: float | None = None
+        """Set once it was asked to stop."""
+        self.is_killed = False
+        self.facts = RunSummary()
+        self.is_behind = False
+        self.start_error: str | None = None
+        self._state = SessionState(phase="running")
+        self._tail = b""
+        self._reports: list[SessionReport] = []
+        self._output_problem: str | None = None
+        self._is_followed = False
+
+    # -- its handle ------------------------------------------------------------------------------
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """A plan's command has the end of its output here. That of an agent is read by the worker."""
+        return ("stdout",) if self.order.is_command else ()
+
+    def state(self) -> SessionState:
+        return self._state
+
+    def read_new(self, channel: Channel) -> bytes:
+        tail, self._tail = self._tail, b""
+        return tail
+
+    def written_at(self, channel: Channel) -> float | None:
+        return None
+
+    # -- its output ------------------------------------------------------------------------------
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the next report is about what was printed before the session was followed."""
+        return self._reports[0].is_catching_up if self._reports else self._is_followed
+
+    @is_catching_up.setter
+    def is_catching_up(self, is_followed: bool) -> None:
+        self._is_followed = is_followed
+
+    def read(self, now: float) -> list[Signal]:
+        """Return the signals of one report."""
+        self.is_behind = bool(self._reports)
+        if not self._reports:
+            return []
+        report = self._reports.pop(0)
+        self._is_followed = report.is_catching_up
+        self.facts = _plausible_summary(report.summary)
+        self.start_error = report.error
+        self._output_problem = report.output_problem
+        return list(report.signals)
+
+    def close(self, exit_code: int | None, seen_at: float) -> list[Signal]:
+        """Do nothing: the last report has the outcome and all signals."""
+        return []
+
+    def output_problem(self, unit: Unit) -> str | None:
+        return self._output_problem
+
+    # -- what its worker reports -----------------------------------------------------------------
+
+    def take(self, report: SessionReport) -> None:
+        """Take in a report. Nothing changes after the end."""
+        if self._state.is_over:
+            return
+        self.is_new = False
+        if report.state is None:
+            self.lose(f"it never began on {self.host}")
+            return
+        self._state = _plausible_state(report.state)
+        self._tail = report.tail.encode()
+        self._reports.append(report)
+
+    def lose(self, reason: str) -> None:
+        """Count it as ended without a report."""
+        if not self._state.is_over:
+            self._state = SessionState(phase="lost", message=reason)
+
+
+def _plausible_state(state: SessionState) -> SessionState:
+    """Return the state without numbers that no process has: a store could not keep them."""
+    return msgspec.structs.replace(
+        state,
+        exit_code=_bounded(state.exit_code, LARGEST_CODE),
+        signal=_bounded(state.signal, LARGEST_CODE),
+        pid=_bounded(state.pid, LARGEST_COUNT),
+        started_at=_bounded(state.started_at, LATEST_TIME),
+        ended_at=_bounded(state.ended_at, LATEST_TIME),
+        max_rss_bytes=_bounded(state.max_rss_bytes, LARGEST_COUNT),
+        cpu_seconds=_bounded(state.cpu_seconds, LARGEST_COUNT),
+    )
+
+
+def _plausible_summary(summary: RunSummary) -> RunSummary:
+    """Return the summary without numbers that no agent reaches."""
+    counts = {name: _bounded(getattr(summary, name), LARGEST_COUNT) for name in ("tokens", "model_turns")}
+    others = {name: _bounded(getattr(summary, name), LARGEST_COUNT) or 0 for name in _COUNTERS}
+    usage = summary.usage
+    if usage is not None and any(tokens.total > LARGEST_COUNT for tokens in usage.by_model.values()):
+        usage = None
+    requests = summary.requests
+    if requests is not None and max(requests.first.total, requests.last.total) > LARGEST_COUNT:
+        requests = None
+    return msgspec.structs.replace(
+        summary,
+        **counts,
+        **others,
+        usage=usage,
+        requests=requests,
+        answer=bounded_answer(summary.answer),
+        session_id=summary.session_id if len(summary.session_id or "") <= LONGEST_ID else None,
+        failure_text=summary.failure_text and summary.failure_text[:LONGEST_REASON],
+        denial_reason=summary.denial_reason and summary.denial_reason[:LONGEST_REASON],
+    )
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _bounded(value: Number | None, largest: float) -> Number | None:
+    """Return the value, or None if it is outside of what it can be."""
+    return value if value is not None and -largest <= value <= largest else None
+
+
+class RemoteHost:
+    """One host and its worker. A host of which nothing was received counts as silent since the leader began."""
+
+    def __init__(self, name: str, facts: HostFacts | None, local_jobs: Jobs, *, owner: str, clocks: Clocks) -> None:
+        self.name = name
+        self.facts = facts
+        """Those of its worker, now or before the leader changed."""
+        self.jobs = RemoteJobs(self._send, local_jobs, owner=owner)
+        self.sessions: dict[str, RemoteSession] = {}
+        self.news = asyncio.Event()
+        """Set when there are orders."""
+        self.worker: str | None = None
+        """What identifies the home of the worker that joined last."""
+        self.joining = ""
+        self.load = HostLoad()
+        self.is_leaving = False
+        self.last_report = 0
+        self._numbers = itertools.count(1)
+        self._orders: list[NumberedOrder] = []
+        self._unarchived: dict[str, Archive] = {}
+        self._lost: str | None = None
+        """Why nothing can be started: it was silent for so long that everything on it has ended."""
+        self._clocks = clocks
+        self._given_lease = self._lease = 0.0
+        self._joined_at: float | None = None
+        self._received_at: float | None = None
+        self._silent_since = clocks.elapsed()
+
+    @property
+    def home(self) -> Path:
+        """The home of its worker. It is unknown of a host that was removed; workspaces there have their own path."""
+        return Path("/nonexistent" if self.facts is None else self.facts.home)
+
+    # -- what the engine does ------------------------------------------------------------------
+
+    def start(self, order: SessionOrder) -> RemoteSession:
+        """Order a session. The worker follows the one that it has started before under the same attempt id.
+
+        Whether it could be started comes with a report. Raise `HostLost` if the host is lost.
+        """
+        if self._lost is not None:
+            raise HostLost(self._lost)
+        session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=True)
+        self._send(Start(session=order))
+        return session
+
+    begin = start
+
+    def adopt(self, order: SessionOrder) -> RemoteSession:
+        """Follow a session that an earlier engine has started. The worker knows whether there is one."""
+        session = self.sessions.get(order.attempt_id)
+        if session is None:
+            session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=False)
+            session.is_catching_up = True
+            if self._lost is None:
+                self._send(follow_of(order))
+            else:
+                session.lose(self._lost)
+        return session
+
+    def output_of(self, handle: Handle, provider: str, tz: str) -> RemoteSession:
+        return _own(handle)
+
+    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
+        _own(handle).stop_grace = grace
+        self._send(Stop(attempt_id=handle.attempt_id, grace=grace))
+
+    def kill(self, handle: Handle) -> None:
+        """Order it once. A worker that joins again is asked to stop the session, and then to kill it."""
+        if not _own(handle).is_killed:
+            _own(handle).is_killed = True
+            self._send(Kill(attempt_id=handle.attempt_id))
+
+    def archive(self, handle: Handle) -> None:
+        """Let the worker put the session away, now or when it has joined again."""
+        self.sessions.pop(handle.attempt_id, None)
+        order = self._unarchived[handle.attempt_id] = Archive(attempt_id=handle.attempt_id)
+        self._send(order)
+
+    # -- its worker ----------------------------------------------------------------------------
+
+    def remember(self, stored: StoredHost) -> None:
+        """Take over what an earlier leader knew. It may have had an answer until a moment ago."""
+        self.worker = stored.worker
+        self._given_lease = self._lease = math.inf if stored.host_lease is None else stored.host_lease
+        self._received_at = self._clocks.now()
+
+    @property
+    def stored(self) -> StoredHost | None:
+        """What is to be stored; None before a worker has joined."""
+        if self.worker is None or self.facts is None:
+            return None
+        lease = None if self._lease == math.inf else self._lease
+        return StoredHost(worker=self.worker, host_lease=lease, facts=self.facts)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether a worker of another home may take the name: nothing can run in the home before."""
+        return self._lost is not None or (self.is_leaving and not self.is_busy)
+
+    def has_moved(self, request: JoinRequest) -> bool:
+        """Return whether the home of the worker is now used from another machine, as one on a shared file system may.
+
+        What the machine before has started may still run there.
+        """
+        return self.facts is not None and self.facts.machine != request.facts.machine and self.is_busy
+
+    def join(self, request: JoinRequest, lease: float) -> None:
+        """Begin a joining. Until the worker uses it, it may still go by a longer lease that it was given before."""
+        self.worker, self.joining = request.worker, secrets.token_hex(8)
+        self._given_lease, self._lease = lease, max(lease, self._lease)
+        self._joined_at, self.last_report = self._clocks.now(), 0
+        self.is_leaving = False
+        self.facts = request.facts
+        self._note_contact()
+
+    def welcome(self, attempts: Sequence[str]) -> None:
+        """Order again whatever the worker that joins has not done. `attempts` are the sessions in its spool."""
+        self._orders.clear()
+        self._lost = self.jobs.gone = None
+        for session in self.sessions.values():
+            self._welcome_session(session, is_known=session.attempt_id in attempts)
+        for order in self._unarchived.values():
+            self._send(order)
+        self._send(Sweep(keep=(*self.sessions, *self._unarchived)))
+        self.jobs.repeat()
+
+    def _welcome_session(self, session: RemoteSession, *, is_known: bool) -> None:
+        if session.state().is_over:
+            return
+        if session.is_new and not is_known:
+            self._send(Start(session=session.order))
+        else:  # also one that is not in the list: only an answer within this joining can say that it is gone
+            session.is_catching_up = True
+            self._send(follow_of(session.order))
+        session.is_killed = False
+        if session.stop_grace is not None:
+            self._send(Stop(attempt_id=session.attempt_id, grace=session.stop_grace))
+
+    def use_joining(self) -> None:
+        """Note a request within the joining: the worker goes by its lease."""
+        self._lease = self._given_lease
+        self._note_contact()
+
+    def _note_contact(self) -> None:
+        self._received_at, self._silent_since = self._clocks.now(), self._clocks.elapsed()
+
+    def orders_after(self, number: int) -> tuple[NumberedOrder, ...]:
+        """Return the next orders. Those up to the number are confirmed."""
+        for confirmed in itertools.takewhile(lambda each: each.number <= number, self._orders):
+            if isinstance(confirmed.order, Archive):
+                self._unarchived.pop(confirmed.order.attempt_id, None)
+        self._orders = [each for each in self._orders if each.number > number]
+        self.news.clear()
+        return tuple(self._orders[:MOST_ORDERS])
+
+    def _send(self, order: Order) -> None:
+        self._orders.append(NumberedOrder(next(self._numbers), order))
+        self.news.set()
+
+    # -- whether it is there -------------------------------------------------------------------
+
+    def lose_if_overdue(self) -> str | None:
+        """Give up everything that runs there if it has been silent for so long that it has ended. Return that."""
+        silence = self._clocks.elapsed() - self._silent_since
+        if self._lost is not None or silence <= self._lease + LOSS_MARGIN_SECONDS:
+            return None
+        self._lost = self.jobs.gone = f"{self.name} has not answered for {silence / 60:.0f} min"
+        self.joining = ""
+        self._orders.clear()
+        for session in self.sessions.values():
+            session.lose(self._lost)
+        self.jobs.lose_all(self._lost)
+        return self._lost
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether sessions or work of it have no end yet."""
+        return self.running > 0 or self.jobs.is_busy
+
+    @property
+    def running(self) -> int:
+        """The number of sessions that run, or may run."""
+        return sum(1 for session in self.sessions.values() if not session.state().is_over)
+
+    def host_state(self, settings: HostSettings) -> HostState:
+        """Return what the placement and people go by."""
+        presence: Presence = "silent"
+        if self._lost is not None:
+            presence = "lost"
+        elif self.is_leaving:
+            presence = "leaving"
+        elif self.joining and self._clocks.elapsed() - self._silent_since <= SILENT_SECONDS:
+            presence = "joined"
+        return HostState(
+            name=self.name,
+            settings=settings,
+            presence=presence,
+            facts=self.facts,
+            load=self.load,
+            sessions=self.running,
+            joined_at=self._joined_at,
+            heard_at=self._received_at,
+        )
+
+
+def _own(handle: Handle) -> RemoteSession:
+    assert isinstance(handle, RemoteSession), handle
+    return handle

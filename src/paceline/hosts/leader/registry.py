@@ -16,8 +16,7 @@ from paceline.agents.account import login_on, split_login
 from paceline.clock import seconds_since_boot
 from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import Handle
-from paceline.hosts.leader.host import LOCAL, Host, LocalHost
-from paceline.hosts.leader.remote_host import Clocks, RemoteHost, RemoteSession
+from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
 from paceline.hosts.messages import (
     PROTOCOL,
     Call,
