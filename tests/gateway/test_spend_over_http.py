@@ -15,8 +15,8 @@ from paceline import Limiter
 from paceline.agents.account import Account
 from paceline.core.values.tokens import Tokens
 from paceline.errors import StoreUnreachable
-from paceline.gateway.errors import BudgetError
 from paceline.gateway.request_log import CallRecord
+from paceline.gateway.routes import BudgetError
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.settings import KeyPoolSettings
 from paceline.settings.prices import Price, price_list

@@ -22,7 +22,6 @@ import msgspec
 from paceline.core.values.channels import Channel
 from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import supervisor
-from paceline.executors.archive_pruner import ArchivePruner
 from paceline.executors.interface import (
     DEFAULT_GRACE_SECONDS,
     Cause,
@@ -36,6 +35,7 @@ from paceline.executors.interface import (
 )
 from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks, stat_fields
 from paceline.executors.spool import (
+    ArchivePruner,
     OutputReader,
     SessionStatus,
     Spool,

@@ -5,7 +5,7 @@
     exchange            one request, from its head to the end of its response
     request_access      who may do what, by head and body, and the request as it is forwarded
     client_keys         keys of clients as the store has them, and what each may use
-    routes              the account, the upstream address and the scope of a path
+    routes              the account, the upstream address and the scope of a path; the answers of the gateway itself
     key_pools           the account of a pool that serves a request, and the accounts that fail
     spend_ledger        what requests cost and may cost, and the budgets of keys and accounts
     request_accounting  what is noted and measured at each step of a request, and how people see it
@@ -15,7 +15,6 @@
     upstream_pool       connections to the upstreams
     client_response     the response on its way to the client, with signs of life while it waits
     http_heads          headers, chunks and codings as bytes
-    errors              the answers of the gateway itself
 
 Bodies and streams pass byte for byte, as they come, in both directions. Nothing is read faster than it is forwarded.
 """

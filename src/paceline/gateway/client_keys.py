@@ -17,8 +17,7 @@ from typing import Final, TypeVar
 from paceline.core.values.model_patterns import is_listed
 from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys
 from paceline.errors import PacelineError, StoreBusy
-from paceline.gateway.errors import GatewayError
-from paceline.gateway.routes import Route
+from paceline.gateway.routes import GatewayError, Route
 from paceline.store import ClientKey, HashedKey, Store
 
 log = logging.getLogger("paceline.gateway")

@@ -17,7 +17,6 @@ from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.client_keys import AFTER_WAIT_SECONDS, READ_AGAIN_SECONDS
 from paceline.gateway.client_response import CONTINUE, ClientResponse, WaitComments
-from paceline.gateway.errors import BUDGET_IN_USE, BudgetError, GatewayError
 from paceline.gateway.http_heads import header_value, lowered
 from paceline.gateway.key_pools import (
     SESSION_BYTES,
@@ -31,6 +30,7 @@ from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead, Upstre
 from paceline.gateway.request_accounting import RequestTimes
 from paceline.gateway.request_body import KEPT_BYTES, WAITING_BYTES, Members, RequestBody, parsed
 from paceline.gateway.request_log import FIRST_ERROR, kept_model
+from paceline.gateway.routes import BUDGET_IN_USE, BudgetError, GatewayError
 from paceline.gateway.spend_ledger import Estimate, Reservation, estimate_of
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, UpstreamCall, ensure_pause
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError

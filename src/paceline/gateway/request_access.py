@@ -24,11 +24,10 @@ from paceline.gateway.client_keys import (
     check_model,
     is_client_key,
 )
-from paceline.gateway.errors import GatewayError
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings
 from paceline.gateway.request_body import KEPT_BYTES, RequestBody, parsed
 from paceline.gateway.request_log import kept_model
-from paceline.gateway.routes import Route, Routes, account_name, check_session_name
+from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name
 from paceline.gateway.spend_ledger import unpriced
 from paceline.limiter.slot import SlotGroup
 from paceline.protocols import Family, key_position, login_refusal, with_key

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from paceline.engine.work.retention import OutputRetention
 from paceline.executors import OutputLimits
-from paceline.executors.archive_pruner import STEP_ATTEMPTS
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.spool import Spool
+from paceline.executors.spool import STEP_ATTEMPTS, Spool
 from paceline.executors.spool_writer import write_status
 from paceline.store import SqliteStore
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from paceline.engine.work.stage_commands import command_order, read_end
+from paceline.executors.interface import TAIL_BYTES
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.session_end import TAIL_BYTES
 from paceline.store import Campaign, Unit, UnitSpec
 
 CAMPAIGN = Campaign(name="night", command=("work",))

@@ -37,7 +37,7 @@ from paceline.engine.work.retention import (
 )
 from paceline.errors import InvalidInput
 from paceline.executors import IsNeeded, PruneResult
-from paceline.executors.archive_pruner import ArchivePruner
+from paceline.executors.spool import ArchivePruner
 from paceline.settings import load_settings
 from paceline.store.dump import export_store, import_store
 from paceline.store.sql_store import SqlStore

@@ -20,8 +20,7 @@ from paceline.engine.commands import find_campaign
 from paceline.engine.session.unit_results import this_host
 from paceline.errors import IllegalStep, PacelineError
 from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
-from paceline.executors.archive_pruner import STEP_ATTEMPTS
-from paceline.executors.spool import Spool
+from paceline.executors.spool import STEP_ATTEMPTS, Spool
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.store import Store, Unit, UnitResult
 from paceline.workspaces import (

@@ -11,7 +11,7 @@ from paceline.agents import load_agent
 from paceline.agents.launch import Task
 from paceline.engine.session.live_session import STOPPED_EARLY
 from paceline.executors import Handle, SessionState
-from paceline.executors.session_end import printed_tail
+from paceline.executors.interface import printed_tail
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.campaign_fields import environment_rules
 from paceline.store import Campaign, Unit

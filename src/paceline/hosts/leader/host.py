@@ -23,8 +23,7 @@ from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
 from paceline.errors import HostLost
 from paceline.executors import Executor, Handle, SessionState
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS
-from paceline.executors.session_end import output_problem
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, output_problem
 from paceline.hosts.jobs import Jobs, RemoteJobs
 from paceline.hosts.messages import (
     Archive,

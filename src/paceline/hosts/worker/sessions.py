@@ -22,9 +22,8 @@ from paceline.core.signals import AnySignal, Signal
 from paceline.detect import StreamReader
 from paceline.errors import AttemptInUse, PacelineError
 from paceline.executors import Executor, Handle, Launch, OutputArchive, OutputLimits, SessionState
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, exit_code_to_read, output_problem, printed_tail
 from paceline.executors.process import ProcessHandle
-from paceline.executors.session_end import exit_code_to_read, output_problem, printed_tail
 from paceline.executors.supervisor import LEASE_OVER
 from paceline.hosts.messages import (
     Call,

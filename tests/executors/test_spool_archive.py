@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.executors.archive_pruner import SCAN_SECONDS, STEP_ATTEMPTS, ArchivePruner
 from paceline.executors.interface import OutputLimits, PruneResult
-from paceline.executors.spool import Spool
+from paceline.executors.spool import SCAN_SECONDS, STEP_ATTEMPTS, ArchivePruner, Spool
 
 NOW = 1_800_000_000.0
 DAY = 86400.0
