@@ -17,7 +17,7 @@ from paceline.gateway import SpendLedger
 from paceline.gateway.request_log import CallRecord
 from paceline.gateway.spend_ledger import Estimate
 from paceline.settings import KeyPoolSettings
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import SqliteStore
 from paceline.testing import VirtualClock
 

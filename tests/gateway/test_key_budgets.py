@@ -16,7 +16,7 @@ from paceline.gateway.request_log import CallRecord
 from paceline.gateway.routes import GatewayError
 from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
 from paceline.settings import Settings
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import ClientKey, KeyBudget, SqliteStore
 from paceline.store.spend import BudgetPeriod
 from paceline.testing import VirtualClock

@@ -29,7 +29,7 @@ from paceline.gateway.request_body import members_of
 from paceline.gateway.routes import ModelNames
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings
-from paceline.settings.prices import price_list
+from paceline.settings.model import price_list
 from paceline.store import ClientKey, SqliteStore
 from paceline.testing import VirtualClock
 from paceline.views.gateway_calls import MemberFailure

@@ -9,7 +9,7 @@ from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, po
 from paceline import Limiter
 from paceline.core.values.tokens import Tokens
 from paceline.gateway import SpendLedger
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import Cost
 from paceline.testing import VirtualClock
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, GatewayRequests

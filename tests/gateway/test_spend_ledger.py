@@ -19,7 +19,7 @@ from paceline.gateway.spend_ledger import (
     SpendLedger,
     limit_of_key,
 )
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import BatchId, ClientKey, Cost, KeyBudget, SpendRow, SqliteStore
 from paceline.testing import VirtualClock
 

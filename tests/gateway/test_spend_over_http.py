@@ -19,7 +19,7 @@ from paceline.gateway.request_log import CallRecord
 from paceline.gateway.routes import BudgetError
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.settings import KeyPoolSettings
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import BatchId, ClientKey, KeyBudget, SpendRow, SqliteStore
 from paceline.store.spend import day_of
 from paceline.testing import VirtualClock

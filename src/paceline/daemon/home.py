@@ -29,7 +29,7 @@ from paceline.leadership.election import ENGINE, Leader, LeaderLock, no_leader
 from paceline.leadership.fleet import known_leaders, neighbours, present_leader
 from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
-from paceline.settings.prices import price_list
+from paceline.settings.model import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import FleetState, read_fleet

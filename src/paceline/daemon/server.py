@@ -36,7 +36,7 @@ from paceline.events import Event
 from paceline.gateway import BackgroundStore, ClientKeys, Gateway, RequestAccess, SpendLedger, make_server_protocol
 from paceline.hosts.leader.worker_supervision import WorkerSupervision
 from paceline.metrics import MetricsRegistry
-from paceline.settings.prices import price_list
+from paceline.settings.model import price_list
 from paceline.store import Store
 
 log = logging.getLogger("paceline.daemon")

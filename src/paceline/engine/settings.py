@@ -16,7 +16,7 @@ from paceline.executors import OutputLimits
 from paceline.hosts.messages import ProbedAccount, WorkerSettings
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
-from paceline.settings.prices import PriceList, price_list
+from paceline.settings.model import PriceList, price_list
 from paceline.store import Campaign
 
 NO_ACCOUNT = ""

@@ -21,7 +21,7 @@ from paceline.gateway.upstream_call import SignalReporter
 from paceline.gateway.upstream_pool import Origin, UpstreamPool
 from paceline.limiter import Limiter
 from paceline.metrics import MetricsRegistry
-from paceline.settings.prices import price_list
+from paceline.settings.model import price_list
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):

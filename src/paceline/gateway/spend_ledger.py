@@ -27,7 +27,7 @@ from paceline.events import Event
 from paceline.gateway.request_log import CallRecord
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError
 from paceline.protocols import RequestReader
-from paceline.settings.prices import PriceList
+from paceline.settings.model import PriceList
 from paceline.store import Balances, BatchId, ClientKey, Cost, KeyBudget, SpendRow, Store
 from paceline.store.spend import WARNING_SHARE, SpendId, day_of, summed
 

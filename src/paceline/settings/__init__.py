@@ -2,8 +2,7 @@
 
     documents         text and TOML with the line of each key, the list of mistakes, the nearest known name
     checks            checks of single values, from files and variables
-    model             the settings as values, with their defaults
-    prices            what tokens cost
+    model             the settings as values, with their defaults; what tokens cost
     environment       PACELINE_* variables, the home folder, the search for the file
     load              paceline.toml, variables and flags as one `Settings`
     host_fields       [hosts.NAME] and [machine]

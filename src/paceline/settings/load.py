@@ -32,13 +32,13 @@ from paceline.settings.model import (
     HostSettings,
     KeyPoolSettings,
     MachineTable,
+    Price,
     ProviderSettings,
     RetentionTable,
     Settings,
     Strategy,
     shipped_limits,
 )
-from paceline.settings.prices import Price
 
 MOST_ATTEMPTS = 1000
 """More is surely a typing error: with the longest back-off it is a week of failures."""

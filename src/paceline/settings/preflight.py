@@ -183,6 +183,11 @@ def login_troubles(account: Account, environ: Mapping[str, str]) -> list[str]:
     return [] if login is None or login.problem is None else [login.problem]
 
 
+def troubles_here(account: Account, environ: Mapping[str, str]) -> list[str]:
+    """Return the mistakes of an account; if it has none, that it has no login here."""
+    return account_troubles(account, environ) or login_troubles(account, environ)
+
+
 # -- who would pay, and what sessions would not inherit --------------------------------------------
 
 MOST_FOLDERS = 50

@@ -9,10 +9,9 @@ sql_store               the verbs in SQL that both databases understand
 plan_import             the import of a plan, step by step
 dump                    everything as JSON lines, and back
 sqlite                  the store in one SQLite file, and its connection: transactions, errors
-postgres                the store in a PostgreSQL database
+postgres                the store in a PostgreSQL database, and changes by other processes
 postgres_database       its connections: migration, transactions, the fence, errors
 postgres_connection     one connection: no wait is without end, what SQLite spells differently, text and columns
-postgres_notifications  changes by other processes
 """
 
 from paceline.core.values.tokens import Tokens as Tokens

@@ -187,6 +187,14 @@ class UnitCounts(UnitTotals, frozen=True, kw_only=True):
 
     parked: int = 0
 
+    @property
+    def total(self) -> int:
+        return self.todo + self.running + self.done + self.cancelled + self.stopped
+
+    @property
+    def stopped(self) -> int:
+        return self.unverified + self.quarantined + self.held
+
 
 class StoppedUnits(msgspec.Struct, frozen=True, kw_only=True):
     """Units of one campaign that wait for a person, all in one state and for one reason."""

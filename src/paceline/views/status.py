@@ -292,12 +292,3 @@ def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> Engine
 def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:
     each = list(counts)
     return UnitCounts(**{name: sum(getattr(count, name) for count in each) for name in UnitCounts.__struct_fields__})
-
-
-def total_units(counts: UnitCounts) -> int:
-    """Return how many units there are. Parked ones are among the `todo`."""
-    return counts.todo + counts.running + counts.done + counts.cancelled + stopped_units(counts)
-
-
-def stopped_units(counts: UnitCounts) -> int:
-    return counts.unverified + counts.quarantined + counts.held

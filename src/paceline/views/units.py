@@ -14,7 +14,6 @@ from paceline.errors import InvalidInput
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event, is_campaign_wait
 from paceline.store import Campaign, CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts
 from paceline.views.safe_text import printable
-from paceline.views.status import total_units
 
 if TYPE_CHECKING:
     from paceline.engine.session.live_session import LiveSession
@@ -339,7 +338,7 @@ def count_in_phase(counts: UnitCounts, chosen: UnitFilter | None) -> int:
     """Return how many units of a campaign are in the phase or state; all of them for None."""
     match chosen:
         case None:
-            return total_units(counts)
+            return counts.total
         case "waiting":
             return counts.todo - counts.parked
         case _:

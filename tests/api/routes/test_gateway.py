@@ -9,7 +9,7 @@ from paceline.gateway.request_accounting import RequestAccounting
 from paceline.gateway.request_log import CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.metrics import MetricsRegistry
-from paceline.settings.prices import Price, price_list
+from paceline.settings.model import Price, price_list
 from paceline.store import ClientKey
 from paceline.store.spend import day_of
 

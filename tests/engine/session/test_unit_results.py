@@ -9,7 +9,7 @@ from paceline.agents.account import Account
 from paceline.engine import commands
 from paceline.engine.session.unit_results import cost_after
 from paceline.executors import Launch
-from paceline.settings.prices import Price, PriceList
+from paceline.settings.model import Price, PriceList
 from paceline.simulation.executor import Run
 from paceline.store import Cost, Tokens, UnitResult
 from paceline.testing.engine_harness import HOUR, MAX_1, NOW, EngineHarness

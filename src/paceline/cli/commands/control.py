@@ -56,7 +56,6 @@ from paceline.leadership.election import no_leader
 from paceline.settings import governor_settings
 from paceline.settings.checks import duration_seconds
 from paceline.store import Campaign, Unit
-from paceline.views.status import stopped_units
 
 DEFAULT = "default"
 
@@ -350,7 +349,7 @@ def _question(home: Home, name: str) -> str:
     if isinstance(target, Unit):
         return f"Cancel {one_line(target.id)}?"
     counts = home.store.counts()[target.name]
-    left = counts.todo + counts.running + stopped_units(counts)
+    left = counts.todo + counts.running + counts.stopped
     return f"Cancel {one_line(target.name)}: {counted(left, 'unit')} not done, {counts.running} running?"
 
 

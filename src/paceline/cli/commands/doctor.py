@@ -56,14 +56,7 @@ from paceline.hosts.messages import ProbedAccount
 from paceline.hosts.values import HostFacts
 from paceline.hosts.worker.facts import FactsReader, printed_version
 from paceline.settings import Settings, load_settings
-from paceline.settings.preflight import (
-    Advice,
-    account_troubles,
-    campaign_advice,
-    check_payers,
-    hold_advice,
-    login_troubles,
-)
+from paceline.settings.preflight import Advice, campaign_advice, check_payers, hold_advice, troubles_here
 from paceline.store import Campaign
 from paceline.store.sqlite import recovery_advice
 from paceline.views.hosts import HostView
@@ -334,7 +327,7 @@ def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Ite
 
 def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
-    troubles = {each.id: account_troubles(each, environ) + login_troubles(each, environ) for each in accounts}
+    troubles = {each.id: troubles_here(each, environ) for each in accounts}
     # Whether files and variables show that sessions of an account have a login or a key.
     shown = (each for each in accounts if each.kind == "metered" or find_login(each, environ) is not None)
     has_login = any(not troubles[each.id] for each in shown)

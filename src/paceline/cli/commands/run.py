@@ -39,7 +39,6 @@ from paceline.settings.plan_file import Plan
 from paceline.settings.preflight import check_gateway, check_stored, plan_warnings
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.campaign_report import read_report
-from paceline.views.status import stopped_units, total_units
 from paceline.views.units import unit_view
 from paceline.views.why import hint_for, stored_waits, wait_rows
 
@@ -165,7 +164,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
         made.add_column(name, justify="right", no_wrap=True)
     for campaign in campaigns:
         each = counts.get(campaign.name, UnitCounts())
-        total = total_units(each)
+        total = each.total
         name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
         made.add_row(
             one_line(name, 30),
@@ -174,7 +173,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
             str(each.running),
             str(each.todo - each.parked),
             str(each.parked),
-            Text(str(stopped_units(each)), style="bold red" if stopped_units(each) else ""),
+            Text(str(each.stopped), style="bold red" if each.stopped else ""),
         )
     return made
 
@@ -318,7 +317,7 @@ def _print_ends(home: Home, names: Sequence[str], *, as_json: bool) -> int:
 
 
 def _is_all_done(counts: UnitCounts) -> bool:
-    return not (stopped_units(counts) or counts.todo or counts.running or counts.cancelled)
+    return not (counts.stopped or counts.todo or counts.running or counts.cancelled)
 
 
 def _end_values(home: Home, name: str) -> dict[str, object]:

@@ -60,14 +60,7 @@ from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
 from paceline.views.accounts import AccountBudget, AccountView, KeyView
 from paceline.views.capacity import FleetState, ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure
-from paceline.views.status import (
-    CampaignSummary,
-    StatusSummary,
-    campaign_summary,
-    read_status_summary,
-    stopped_units,
-    total_units,
-)
+from paceline.views.status import CampaignSummary, StatusSummary, campaign_summary, read_status_summary
 from paceline.views.units import UnitEvents, iter_units
 from paceline.views.why import Why
 
@@ -155,7 +148,7 @@ def _print_campaigns(campaigns: list[CampaignSummary]) -> None:
         each = campaign.units
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
-        numbers = (f"{each.done}/{total_units(each)}", each.running, waiting, each.parked, stopped_units(each))
+        numbers = (f"{each.done}/{each.total}", each.running, waiting, each.parked, each.stopped)
         made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
     print_table(made)
     for campaign in campaigns:

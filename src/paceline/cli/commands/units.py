@@ -48,7 +48,6 @@ from paceline.errors import InvalidInput
 from paceline.settings.documents import nearest
 from paceline.store import CheckRound, Cost, Store, Unit
 from paceline.views.campaign_report import CampaignReport, read_report
-from paceline.views.status import stopped_units, total_units
 from paceline.views.unit_changes import CampaignConflicts, finished_work, finished_works, read_conflicts
 from paceline.views.units import (
     ListedUnit,
@@ -127,7 +126,7 @@ def units_command(
         name = find_campaign(home.store, campaign).name
         most = limit or (1 << 60 if as_json else MOST_SHOWN)
         units = list(iter_units(home.store, campaign=name, chosen=state, most=most))
-        total = total_units(home.store.counts()[name])
+        total = home.store.counts()[name].total
     if as_json:
         print_value({"units": [unit_view(unit) for unit in units]})
         return
@@ -424,7 +423,7 @@ def _print_table(home: Home, name: str) -> None:
     print_table(made)
     if lost:
         say(f"Parking: {lost_text(lost, estimated)}.", style="dim")
-    total = total_units(home.store.counts()[name])
+    total = home.store.counts()[name].total
     if total > shown:
         say(f"{total - shown} more: --csv or --jsonl prints all of them.", style="dim")
 
@@ -521,9 +520,9 @@ def report_document(
 
 def headline(report: CampaignReport) -> str:
     """Return how far the campaign is, in a few words."""
-    units, total = report.units, total_units(report.units)
+    units, total = report.units, report.units.total
     parts = [f"{units.done} of {total} done"]
-    if stopped := stopped_units(units):
+    if stopped := units.stopped:
         parts.append(f"{stopped} need{'s' if stopped == 1 else ''} you")
     for count, word in ((units.running, "running"), (units.todo - units.parked, "waiting"), (units.parked, "parked")):
         if count:
@@ -596,7 +595,7 @@ def _times(count: int) -> str:
 
 
 def _needs_you(report: CampaignReport) -> Iterator[Section]:
-    count = stopped_units(report.units)
+    count = report.units.stopped
     if not count:
         return
     rows = [(unit.id, unit.state, unit.reason or NOTHING) for unit in report.needs_you]

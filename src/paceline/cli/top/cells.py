@@ -46,8 +46,6 @@ from paceline.views.status import (
     campaign_views,
     completion_rate,
     read_status_summary,
-    stopped_units,
-    total_units,
 )
 from paceline.views.transcript import last_output, transcript_provider
 from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
@@ -388,8 +386,8 @@ def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
 
 
 def campaign_row(campaign: CampaignView, note: str, now: float, zone: ZoneInfo) -> Row:
-    counts, total = campaign.units, total_units(campaign.units)
-    failed = stopped_units(counts)
+    counts, total = campaign.units, campaign.units.total
+    failed = counts.stopped
     cells = (
         _campaign_name(campaign),
         bar(counts.done / total if total else 0.0, "green"),

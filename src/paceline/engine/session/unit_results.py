@@ -14,7 +14,7 @@ import msgspec
 from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.tokens import Tokens
-from paceline.settings.prices import PriceList
+from paceline.settings.model import PriceList
 from paceline.store import Campaign, Cost, Unit, UnitResult
 from paceline.store.unit_result import Carried
 

@@ -19,7 +19,7 @@ from paceline.hosts.messages import ProbedAccount
 from paceline.hosts.values import HostCli, HostFacts, Login, memory
 from paceline.leadership.fleet import this_machine
 from paceline.settings.environment import expand_home, user_home
-from paceline.settings.preflight import account_troubles, login_troubles
+from paceline.settings.preflight import troubles_here
 
 VERSION_SECONDS = 30.0
 """Some agent CLIs start a whole runtime to print their version. 10 s are too short for Gemini CLI on a busy machine."""
@@ -130,5 +130,5 @@ def login_problem(probed: ProbedAccount, environ: Mapping[str, str]) -> str | No
         env={name: expand_home(value, environ) for name, value in probed.env.items()},
         key_env=probed.key_env,
     )
-    troubles = account_troubles(account, environ) + login_troubles(account, environ)
+    troubles = troubles_here(account, environ)
     return troubles[0] if troubles else None

@@ -7,7 +7,7 @@ import pytest
 from tests.detect.sample_files import RECORDED
 
 from paceline.core.values.tokens import Tokens
-from paceline.settings.prices import Price, price_list, shipped_prices
+from paceline.settings.model import Price, price_list, shipped_prices
 
 from .conftest import Load, Refused
 
