@@ -17,9 +17,6 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite(  # so that a difference is shown, not only that there is one
     "tests.golden.recording",
     "paceline.testing.store_contract",
-    "paceline.testing.store_contract_engine",
-    "paceline.testing.store_contract_results",
-    "paceline.testing.store_contract_units",
     "paceline.testing.store_steps",
 )
 from tests.golden.recording import Recordings  # noqa: E402

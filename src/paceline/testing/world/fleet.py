@@ -1,35 +1,311 @@
 """A whole engine in a simulated night: campaigns, unreliable accounts, crashes, and checkers outside of it.
 
-The engine is the real one, over a memory store, with scripted sessions. Never here: a copy of anything that the engine
-decides.
+The engine is the real one, over a memory store, with scripted sessions. The announcements of the simulated provider
+cannot be trusted: resets that move, strangers, a wrong Retry-After. The troubles of an account are drawn when it is
+created, so the same seed gives the same night. Never here: a copy of anything that the engine decides, or what the
+Governor believes. All times are elapsed time; only announced resets are wall time.
 """
 
 import errno
 import logging
 import math
 import random
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from paceline.agents.account import Account
+from paceline.core.signals import AnySignal, QuotaClosed, RateLimited, Succeeded
 from paceline.core.values.scopes import path_scopes
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.errors import StoreFull
 from paceline.executors import Launch
+from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit
 from paceline.testing.engine_harness import NOW, EngineHarness
-from paceline.testing.world.accounts import (
-    HOUR,
-    LONGEST_SESSION,
-    AccountTroubles,
-    SimulatedAccount,
-    calm_account,
-    draw_faults,
-    draw_troubles,
-)
 from paceline.testing.world.scenario import WorldScenario
+
+WINDOW_SECONDS = 5 * 3600.0
+WRONG_ADVICE = (None, 0.0, 0.01, 3600.0, 86400.0, 1e18, -5.0)
+"""What a wrong Retry-After says: nothing, far too little, far too much, and what cannot be meant."""
+
+
+class StrangerVisit(msgspec.Struct, frozen=True):
+    """Places of the account that somebody else takes for a while."""
+
+    begins: float
+    ends: float
+    places: int
+
+
+class WindowState(msgspec.Struct):
+    """One closed window: when it really reopens, what it announces, and by how much that moves once it is reached."""
+
+    reopens: float
+    announced: float | None
+    moves_by: float | None = None
+
+
+class FaultyProvider:
+    """One account. It has a cap that strangers share, and windows that close after some calls.
+
+    `moved` counts refusals at or after an announced reset, `crowded` refusals because of strangers, and `misled`
+    refusals with a wrong Retry-After.
+    """
+
+    def __init__(self, rng: random.Random, start: float) -> None:
+        self._random = rng
+        self._cap = rng.randint(1, 5)
+        self._visits = _draw_visits(rng, start, self._cap)
+        self._lies = rng.random() < 0.7
+        self._calls_left = rng.randint(5, 40)
+        self._window: WindowState | None = None
+        self.moved = self.crowded = self.misled = 0
+
+    def answer(self, ticket: str, live: int, elapsed: float, wall: float) -> AnySignal:
+        """Return the signal of one call, made while `live` tickets hold a place on the account."""
+        if self._window is not None and elapsed >= self._window.reopens:
+            self._window, self._calls_left = None, self._random.randint(5, 40)
+        if self._window is None and self._calls_left <= 0:
+            self._window = _draw_window(self._random, elapsed)
+        if self._window is not None:
+            return self._closed(self._window, ticket, elapsed, wall)
+        strangers = strangers_at(self._visits, elapsed)
+        if live + strangers > self._cap:
+            self.crowded += live <= self._cap
+            return RateLimited(retry_after=self._advice(), cause="concurrency", ticket=ticket)
+        self._calls_left -= 1
+        return Succeeded(ticket=ticket, tokens=self._random.randrange(5000))
+
+    def _closed(self, window: WindowState, ticket: str, elapsed: float, wall: float) -> AnySignal:
+        announced = window.announced
+        if announced is not None and elapsed >= announced:
+            self.moved += 1
+            announced = None if window.moves_by is None else announced + window.moves_by
+        resets_at = None if announced is None else wall + announced - elapsed
+        return QuotaClosed(resets_at=resets_at, window="5h", ticket=ticket, source="field")
+
+    def _advice(self) -> float | None:
+        if not self._lies:
+            return 5.0
+        self.misled += 1
+        return self._random.choice(WRONG_ADVICE)
+
+
+def strangers_at(visits: Iterable[StrangerVisit], now: float) -> int:
+    """Return how many places strangers take."""
+    return sum(visit.places for visit in visits if visit.begins <= now < visit.ends)
+
+
+def _draw_visits(rng: random.Random, start: float, cap: int) -> tuple[StrangerVisit, ...]:
+    """Draw visits of strangers. One of them may take all places."""
+    visits, at = [], start
+    for _ in range(rng.randint(0, 6)):
+        at += rng.expovariate(1 / 200.0)
+        visits.append(StrangerVisit(at, at + rng.uniform(5.0, 600.0), rng.randint(1, cap)))
+        at = visits[-1].ends
+    return tuple(visits)
+
+
+def _draw_window(rng: random.Random, now: float) -> WindowState:
+    """Draw a closed window that reopens as announced, earlier, minutes late, or without an announcement.
+
+    A late one announces one whole window later once its time is reached, or says nothing more.
+    """
+    announced = now + rng.choice((60.0, 900.0, 3600.0, WINDOW_SECONDS))
+    match rng.randrange(5):
+        case 0:
+            return WindowState(announced, announced)
+        case 1:
+            return WindowState(now + (announced - now) * rng.random(), announced)
+        case 2:
+            return WindowState(announced + rng.uniform(30.0, 1800.0), announced, WINDOW_SECONDS)
+        case 3:
+            return WindowState(announced + rng.uniform(30.0, 1800.0), announced)
+        case _:
+            return WindowState(announced, None)
+
+
+HOUR = 3600.0
+LONGEST_SESSION = 2 * HOUR
+ODD_WAITS = (0.0, 0.05, 2.0, 600.0, 86400.0, 1e15, -3.0)
+"""What a wrong Retry-After announces: far too little, far too much, and what cannot be meant."""
+NOTICE_SECONDS = 30.0
+"""How long a session continues after it has met its limit, before it ends by itself."""
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A period of trouble. `announced` is the end that the provider announces, if it does."""
+
+    begins: float
+    ends: float
+    announced: float | None = None
+    moves_by: float = 0.0
+    """By how much the announced end moves once it is reached and the trouble has not ended."""
+
+    def announced_at(self, now: float) -> float | None:
+        return self.announced if self.announced is None or now < self.announced else self.announced + self.moves_by
+
+
+class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the provider will do to an account, whatever is requested."""
+
+    caps: tuple[tuple[float, int], ...]
+    closed: tuple[Trouble, ...] = ()
+    overloads: tuple[Trouble, ...] = ()
+    foreign: tuple[Trouble, ...] = ()
+    lag: float = 0.0
+    penalty: float = 0.0
+    burst: int | None = None
+    outages: tuple[Trouble, ...] = ()
+    visits: tuple[StrangerVisit, ...] = ()
+    retry_after: tuple[float, ...] = (2.0,)
+    """What refusals announce, one after the other."""
+    contradicts: bool = False
+    """Whether a refusal for too many at once is reported as a spent window, which is reported open."""
+
+
+def calm_account(start: float, cap: int) -> AccountTroubles:
+    return AccountTroubles(caps=((start, cap),))
+
+
+def draw_troubles(rng: random.Random, start: float, hours: float) -> AccountTroubles:
+    """Draw a night of trouble, after which the account is healthy."""
+    end = start + hours * HOUR
+    cap = rng.randint(2, 6)
+    drifts = sorted(rng.uniform(start, end) for _ in range(rng.randint(0, 4)))
+    return AccountTroubles(
+        caps=((start, cap), *((at, max(1, cap + rng.randint(-2, 2))) for at in drifts), (end, cap)),
+        closed=_draw_closed(rng, start, end),
+        overloads=_draw_troubles(rng, start, end, most=2, longest=900.0),
+        foreign=_draw_troubles(rng, start, end, most=3, longest=2 * HOUR),
+        lag=rng.choice((0.0, 0.0, 2.0, 10.0)),
+        penalty=rng.choice((0.0, 5.0, 60.0)),
+        burst=rng.choice((None, None, 2, 3)),
+        outages=_draw_troubles(rng, start, end, most=2, longest=HOUR),
+        contradicts=rng.random() < 0.3,
+    )
+
+
+def draw_faults(rng: random.Random, start: float, hours: float) -> AccountTroubles:
+    """Draw a night of trouble with announcements that are wrong: moving resets, crowds of strangers, odd waits."""
+    end = start + hours * HOUR
+    troubles = draw_troubles(rng, start, hours)
+    visits, at = [], start
+    while (at := at + rng.uniform(600.0, 2 * HOUR)) < end:
+        visits.append(StrangerVisit(at, min(end, at + rng.uniform(300.0, 2 * HOUR)), rng.randint(1, 6)))
+    return msgspec.structs.replace(
+        troubles,
+        closed=_draw_moving(rng, start, end),
+        visits=tuple(visits),
+        retry_after=tuple(rng.choice(ODD_WAITS) for _ in range(7)),
+        contradicts=False,
+    )
+
+
+def _draw_moving(rng: random.Random, start: float, end: float) -> tuple[Trouble, ...]:
+    """Draw closed windows that reopen early, or minutes late and then announce one whole window later."""
+    troubles: list[Trouble] = []
+    at = start
+    while (at := at + rng.uniform(0.1, 1.0) * HOUR) < end:
+        announced = at + rng.choice((600.0, HOUR, 3 * HOUR))
+        ends = announced + rng.uniform(30.0, 1800.0) if rng.random() < 0.7 else at + rng.random() * (announced - at)
+        troubles.append(Trouble(begins=at, ends=min(end, ends), announced=announced, moves_by=5 * HOUR))
+        at = ends
+    return tuple(troubles)
+
+
+def _draw_troubles(rng: random.Random, start: float, end: float, *, most: int, longest: float) -> tuple[Trouble, ...]:
+    begins = [rng.uniform(start, end) for _ in range(rng.randint(0, most))]
+    return tuple(Trouble(begins=at, ends=min(end, at + rng.uniform(30.0, longest))) for at in begins)
+
+
+def _draw_closed(rng: random.Random, start: float, end: float) -> tuple[Trouble, ...]:
+    """Draw closed windows that reopen as announced, early, late, or unannounced."""
+    troubles: list[Trouble] = []
+    at = start
+    while (at := at + rng.uniform(0.1, 2.0) * HOUR) < end:
+        ends = min(end, at + rng.choice((600.0, HOUR, 3 * HOUR)))
+        announced = rng.choice((ends, ends, ends - 300.0, ends + 900.0, at + 60.0, None))
+        troubles.append(Trouble(begins=at, ends=ends, announced=announced))
+        at = ends
+    return tuple(troubles)
+
+
+class SimulatedAccount:
+    """An account that decides what each session meets. `refused` counts sessions that were refused at their start."""
+
+    def __init__(self, troubles: AccountTroubles) -> None:
+        self._troubles = troubles
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+        self._penalty_until = 0.0
+        self.refused = 0
+        self.unreached = 0
+
+    def run(self, session: str, seconds: float, live: int, now: float) -> Run:
+        """Return what a session does that would take `seconds`, while `live` others run on the account."""
+        if _trouble_at(self._troubles.outages, now) is not None:
+            self.unreached += 1
+            return _ended_by_outage(session, after=0.0, printed=transcripts.init(session))
+        window = _trouble_at(self._troubles.closed, now)
+        if window is not None:
+            self.refused += 1
+            return _ended_by_window(session, window.announced_at(now), after=0.0, printed=transcripts.init(session))
+        if (trouble := self._trouble(session, live, now)) is not None:
+            self.refused += 1
+            return trouble
+        self._starts.append(now)
+        begun = transcripts.init(session) + transcripts.answer(session)
+        closing = next((trouble for trouble in self._troubles.closed if now < trouble.begins < now + seconds), None)
+        outage = next((trouble for trouble in self._troubles.outages if now < trouble.begins < now + seconds), None)
+        if outage is not None and (closing is None or outage.begins < closing.begins):
+            self.unreached += 1
+            return _ended_by_outage(session, after=outage.begins - now, printed=begun)
+        if closing is not None:
+            return _ended_by_window(session, closing.announced, after=closing.begins - now, printed=begun)
+        self._ends.append(now + seconds)
+        return Run(stdout=begun, later=((seconds, transcripts.done(session)),), seconds=seconds)
+
+    def _trouble(self, session: str, live: int, now: float) -> Run | None:
+        troubles = self._troubles
+        if _trouble_at(troubles.overloads, now) is not None:
+            printed = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
+            return Run(stdout=printed, exit_code=1, seconds=1.0)
+        lagging = sum(end <= now < end + troubles.lag for end in self._ends)
+        foreign = sum(trouble.begins <= now < trouble.ends for trouble in troubles.foreign)
+        foreign += strangers_at(troubles.visits, now)
+        recent = sum(now - 1.0 < start for start in self._starts)
+        is_full = live + lagging + foreign >= troubles.caps[bisect_right(troubles.caps, (now, 1 << 30)) - 1][1]
+        is_burst = troubles.burst is not None and recent >= troubles.burst
+        if not (is_full or is_burst or now < self._penalty_until):
+            return None
+        self._penalty_until = max(self._penalty_until, now + troubles.penalty)
+        if troubles.contradicts:
+            refusal = transcripts.contradicting(now + 5 * HOUR, session)
+        else:
+            seconds = troubles.retry_after[self.refused % len(troubles.retry_after)]
+            refusal = transcripts.retry(seconds, nth=10, session=session)
+        return Run(stdout=transcripts.init(session) + refusal, exit_code=1, seconds=1.0)
+
+
+def _trouble_at(troubles: Sequence[Trouble], now: float) -> Trouble | None:
+    return next((trouble for trouble in troubles if trouble.begins <= now < trouble.ends), None)
+
+
+def _ended_by_window(session: str, end: float | None, *, after: float, printed: str) -> Run:
+    notice = transcripts.limit_without_a_time() if end is None else transcripts.rejected(end, session)
+    return Run(stdout=printed, later=((after, notice),), exit_code=1, seconds=after + NOTICE_SECONDS)
+
+
+def _ended_by_outage(session: str, *, after: float, printed: str) -> Run:
+    """Return a session that nobody answers: the CLI tries for a while, and gives up."""
+    seconds = after + NOTICE_SECONDS
+    return Run(stdout=printed, later=((seconds, transcripts.offline(session)),), exit_code=1, seconds=seconds)
+
 
 HEARTBEAT = 20.0
 SHORTEST_SESSION = 240.0
