@@ -1,17 +1,538 @@
-"""`FakeProvider`: start and stop of the server, in a running loop or in plain code, and what tests read from it."""
+"""`FakeProvider`: a protocol module reads a request, the script or `capacity` decides, and the answer is sent.
+
+Here: start and stop of the server, in a running loop or in plain code; HTTP, the script, the headers of an answer; and
+the journal of requests, for assertions. Never here: rules of capacity.
+"""
 
 import asyncio
+import math
+import re
+import socket
+import struct
 import threading
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Self
+from typing import Literal, Protocol, Self
 
+import msgspec
 from aiohttp import web
 
 from paceline.clock import SystemClock
-from paceline.simulation.provider.journal import Journal, RequestRecord
-from paceline.simulation.provider.scenario import Scenario, Step, ToolCall
-from paceline.simulation.provider.server import ProviderClock, ProviderServer, Script
+from paceline.errors import InvalidInput
+from paceline.simulation.provider import anthropic, gemini, openai_chat, openai_responses
+from paceline.simulation.provider.capacity import (
+    AccountReading,
+    Admission,
+    ProviderCapacity,
+    RateReading,
+    Refusal,
+    WindowReading,
+)
+from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ErrorResponse, iso, refuse
+from paceline.simulation.provider.protocol_module import (
+    Json,
+    MalformedCallError,
+    ModelCall,
+    ProtocolModule,
+    ProtocolName,
+    Reply,
+)
+from paceline.simulation.provider.scenario import Endpoint, Scenario, Step, ToolCall
+
+Ending = Literal["served", "refused", "cut", "client_left"]
+
+
+class RequestRecord(msgspec.Struct, kw_only=True):
+    """One model request. `status`, `ended_at` and `ending` are None while it runs."""
+
+    path: str
+    protocol: ProtocolName
+    key: str
+    model: str
+    stream: bool
+    session: str | None
+    prompts: tuple[str, ...]
+    answers: int
+    """Number of answers that the conversation already had."""
+    input_tokens: int
+    headers: dict[str, str]
+    started_at: float
+    status: int | None = None
+    error: str | None = None
+    output_tokens: int = 0
+    ended_at: float | None = None
+    ending: Ending | None = None
+
+
+class Journal:
+    """The records, and the tests that wait for them to change."""
+
+    def __init__(self) -> None:
+        self.requests: list[RequestRecord] = []
+        self.in_flight = 0
+        self.peak_in_flight = 0
+        self.usage_polls = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def begin(self, record: RequestRecord) -> RequestRecord:
+        self.requests.append(record)
+        self.changed()
+        return record
+
+    def end(self, record: RequestRecord, now: float) -> None:
+        record.ended_at = now
+        record.ending = record.ending or "client_left"
+        self.changed()
+
+    def serving(self, change: Literal[1, -1]) -> None:
+        self.in_flight += change
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+        self.changed()
+
+    def count(self, status: int) -> int:
+        return sum(record.status == status for record in self.requests)
+
+    def changed(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds. It is checked after every change."""
+        while not condition():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+
+
+WARNING_RATIO = 0.9
+_UNIFIED = "anthropic-ratelimit-unified"
+_CODEX_SLOTS = ("primary", "secondary")
+
+
+def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float, *, refused: bool) -> dict[str, str]:
+    """Return the headers of a response."""
+    match protocol:
+        case "anthropic":
+            return _anthropic_rates(reading) | _unified(reading.windows, refused)
+        case "openai-chat" | "openai-responses":
+            return _openai_rates(reading, now) | _codex(reading.windows, now)
+        case "gemini":
+            return {}
+
+
+def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
+        if rate is not None:
+            headers[f"anthropic-ratelimit-{name}-limit"] = str(rate.limit)
+            headers[f"anthropic-ratelimit-{name}-remaining"] = str(rate.remaining)
+            headers[f"anthropic-ratelimit-{name}-reset"] = iso(rate.full_at)
+    return headers
+
+
+def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str]:
+    if not windows:
+        return {}
+    tightest = max(windows, key=lambda window: window.used_ratio)
+    headers = {
+        f"{_UNIFIED}-status": _status(tightest, refused),
+        f"{_UNIFIED}-reset": str(int(tightest.resets_at)),
+        f"{_UNIFIED}-representative-claim": CLAIMS.get(tightest.name, tightest.name),
+    }
+    for window in windows:
+        headers[f"{_UNIFIED}-{window.name}-status"] = _status(window, refused)
+        headers[f"{_UNIFIED}-{window.name}-reset"] = str(int(window.resets_at))
+        headers[f"{_UNIFIED}-{window.name}-utilization"] = f"{window.used_ratio:.2f}"
+    return headers
+
+
+def _status(window: WindowReading, refused: bool) -> str:
+    """Return the status of a window. The request that spends it is still served, so its response only warns."""
+    if refused and window.used_ratio >= 1.0:
+        return "rejected"
+    return "allowed_warning" if window.used_ratio >= WARNING_RATIO else "allowed"
+
+
+def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
+        if rate is not None:
+            headers[f"x-ratelimit-limit-{name}"] = str(rate.limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(rate.remaining)
+            headers[f"x-ratelimit-reset-{name}"] = _short_duration(rate, now)
+    return headers
+
+
+def _short_duration(rate: RateReading, now: float) -> str:
+    """Return a duration as OpenAI spells it: `20ms`, `1.2s`, `6m0s`."""
+    seconds = max(0.0, rate.full_at - now)
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    return f"{int(seconds // 60)}m{int(seconds % 60)}s"
+
+
+def _codex(windows: tuple[WindowReading, ...], now: float) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex has two windows
+        headers[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
+        headers[f"x-codex-{slot}-window-minutes"] = str(int(window.seconds // 60))
+        headers[f"x-codex-{slot}-reset-at"] = str(int(window.resets_at))
+        headers[f"x-codex-{slot}-reset-after-seconds"] = str(max(0, int(window.resets_at - now)))
+    return headers
+
+
+# -- the script: answers for the next requests, whatever the capacity is ------------------------------
+
+OK = "ok"
+
+
+class Script:
+    """A queue of steps. A request gets the first one that matches it, and uses it up once it is answered with it."""
+
+    def __init__(self, steps: tuple[Step, ...] = ()) -> None:
+        self._steps: deque[Step] = deque()
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Step) -> None:
+        if step.error != OK and step.error not in NAMES:
+            raise InvalidInput(f"no error is called {step.error!r}; there are: ok, {', '.join(sorted(NAMES))}")
+        if step.times is None or step.times > 0:
+            self._steps.append(step)
+
+    def find(
+        self, endpoint: Endpoint, model: str, key: str, answers: int = 0, prompts: tuple[str, ...] = ()
+    ) -> Step | None:
+        for step in self._steps:
+            is_meant = fnmatchcase(model, step.models) and fnmatchcase(key, step.keys) and answers >= step.answers
+            if step.endpoint == endpoint and is_meant and _is_about(prompts, step.prompts):
+                return step
+        return None
+
+    def clear(self) -> None:
+        self._steps.clear()
+
+    def use(self, step: Step) -> None:
+        """Use the step once: a request was answered with it."""
+        if step.times is None:
+            return
+        index = next(index for index, each in enumerate(self._steps) if each is step)
+        if step.times == 1:
+            del self._steps[index]
+        else:
+            self._steps[index] = msgspec.structs.replace(step, times=step.times - 1)
+
+
+def _is_about(prompts: tuple[str, ...], pattern: str) -> bool:
+    return pattern == "*" or any(fnmatchcase(prompt, pattern) for prompt in prompts)
+
+
+# -- the server ---------------------------------------------------------------------------------------
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LARGEST_BODY_BYTES = 256 * 2**20
+BYTES_PER_TOKEN = 4
+SERVER = "fake-provider"
+KEPT_PROMPT_CHARS = 2000
+"""The record keeps only the end of each message, so that a soak test with huge prompts does not fill memory."""
+SESSION_HEADERS = ("x-paceline-session", "x-claude-code-session-id", "session_id", "session-id")
+SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
+ROUTES: tuple[tuple[str, ProtocolModule], ...] = (
+    ("/v1/messages", anthropic),
+    ("/v1/chat/completions", openai_chat),
+    ("/chat/completions", openai_chat),
+    ("/v1/responses", openai_responses),
+    ("/responses", openai_responses),
+    ("/backend-api/codex/responses", openai_responses),
+    (r"/{version:v1|v1beta}/models/{model:[^/]+:(?:stream)?[gG]enerateContent}", gemini),
+)
+
+
+class ProviderClock(Protocol):
+    """The source of time; `VirtualClock` is one."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request in progress: the call, its protocol, and its record."""
+
+    request: web.Request
+    protocol: ProtocolModule
+    call: ModelCall
+    record: RequestRecord
+
+
+class ProviderServer:
+    """The HTTP side of one fake provider."""
+
+    def __init__(self, scenario: Scenario, clock: ProviderClock, script: Script, journal: Journal) -> None:
+        self._scenario = scenario
+        self._clock = clock
+        self._script = script
+        self._journal = journal
+        self._capacity = ProviderCapacity(scenario, clock.now())
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
+        for path, protocol in ROUTES:
+            app.router.add_post(path, self._model_handler(protocol))
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1beta/models", self._models)
+        app.router.add_get("/usage", self._usage)
+        app.router.add_get("/", self._root)  # and HEAD, with which Claude Code checks the connection
+        return app
+
+    def _model_handler(self, protocol: ProtocolModule) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body = await request.read()
+            try:
+                call = protocol.read_call(body, request.match_info.get("model"))
+            except MalformedCallError as error:
+                return self._malformed(protocol.NAME, str(error))
+            record = self._begin(request, protocol, call, len(body))
+            try:
+                return await self._answer(
+                    ProviderExchange(request=request, protocol=protocol, call=call, record=record)
+                )
+            finally:
+                self._journal.end(record, self._clock.now())
+
+        return handle
+
+    def _begin(self, request: web.Request, protocol: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
+        hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
+        call = msgspec.structs.replace(
+            call,
+            session=next((hint for hint in hints if hint), None),
+            prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
+        )
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        record = RequestRecord(
+            **msgspec.structs.asdict(call),
+            path=request.path_qs,
+            protocol=protocol.NAME,
+            key=key_of(request),
+            input_tokens=max(1, body_bytes // BYTES_PER_TOKEN),
+            headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
+            started_at=self._clock.now(),
+        )
+        return self._journal.begin(record)
+
+    async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
+        record, now = exchange.record, self._clock.now()
+        if self._scenario.keys is not None and record.key not in self._scenario.keys:
+            return self._refused(exchange, self._scripted(exchange, Step(error="401")))
+        step = self._script.find("model", record.model, record.key, record.answers, record.prompts)
+        planned = None if step is None or step.error == OK else self._scripted(exchange, step)
+        if step is not None and planned is not None and planned.place in ("before", "reset"):
+            self._script.use(step)  # whatever the capacity is
+        if planned is not None and planned.place == "before":
+            return self._refused(exchange, planned)
+        if planned is not None and planned.place == "reset":
+            record.error, record.ending = planned.name, "cut"
+            reset_connection(exchange.request)
+            return web.Response()
+        reply = self._reply(exchange, step or Step(error=OK))
+        verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
+        if isinstance(verdict, Refusal):
+            return self._refused(exchange, self._over_capacity(exchange, verdict))
+        if step is not None:
+            self._script.use(step)
+        return await self._serve(exchange, reply, verdict, planned)
+
+    async def _serve(
+        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
+    ) -> web.StreamResponse:
+        self._journal.serving(+1)
+        try:
+            await self._clock.sleep(self._scenario.latency * admission.slowdown)
+            if exchange.call.stream:
+                return await self._stream(exchange, reply, admission, planned)
+            if planned is not None:
+                return await self._cut_whole(exchange, planned)
+            await self._clock.sleep(self._seconds_per_token(admission) * reply.output_tokens)
+            return self._whole(exchange, reply)
+        finally:
+            self._capacity.finish(admission, self._clock.now())
+            self._journal.serving(-1)
+
+    def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
+        self._served(exchange.record, reply.output_tokens)
+        return json_response(exchange.protocol.whole(reply), 200, self._reading_headers(exchange))
+
+    async def _cut_whole(self, exchange: ProviderExchange, planned: ErrorResponse) -> web.StreamResponse:
+        """Return where an error belongs that would cut a stream: before the first byte of an answer in one piece."""
+        if planned.place == "midstream":
+            return self._refused(exchange, planned)
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        reset_connection(exchange.request)
+        return web.Response()
+
+    async def _stream(
+        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"cache-control": "no-cache", "server": SERVER} | self._reading_headers(exchange)
+        )
+        response.content_type = exchange.protocol.STREAM_TYPE
+        exchange.record.status = 200
+        await response.prepare(exchange.request)
+        for chunk in exchange.protocol.stream(reply):
+            if planned is not None and exchange.record.output_tokens >= reply.output_tokens // 2:
+                return await self._cut_stream(exchange, response, reply, planned)
+            if chunk.tokens:
+                await self._clock.sleep(self._seconds_per_token(admission) * chunk.tokens)
+            await response.write(chunk.data)
+            exchange.record.output_tokens += chunk.tokens
+        self._served(exchange.record, reply.output_tokens)
+        return response
+
+    async def _cut_stream(
+        self, exchange: ProviderExchange, response: web.StreamResponse, reply: Reply, planned: ErrorResponse
+    ) -> web.StreamResponse:
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        if planned.place == "midstream":
+            await response.write(exchange.protocol.error_event(planned.body, reply))
+        elif planned.place == "midstream_reset":
+            reset_connection(exchange.request)
+        return response
+
+    def _refused(self, exchange: ProviderExchange, refused: ErrorResponse) -> web.Response:
+        exchange.record.status = refused.status
+        exchange.record.error = refused.name
+        exchange.record.ending = "refused"
+        return json_response(refused.body, refused.status, refused.headers)
+
+    def _scripted(self, exchange: ProviderExchange, step: Step) -> ErrorResponse:
+        now = self._clock.now()
+        facts = ErrorFacts(
+            now=now,
+            model=exchange.record.model,
+            retry_after=step.retry_after,
+            resets_at=now + step.resets_in,
+            limit=step.limit,
+            in_use=step.limit,
+        )
+        return refuse(exchange.protocol.NAME, step.error, facts)
+
+    def _over_capacity(self, exchange: ProviderExchange, refusal: Refusal) -> ErrorResponse:
+        refused = refuse(exchange.protocol.NAME, refusal.error, refusal.facts)
+        headers = refused.headers | self._reading_headers(exchange, refused=True) if self._scenario.announce else {}
+        return msgspec.structs.replace(refused, headers=headers)
+
+    def _reading_headers(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
+        if not self._scenario.announce:
+            return {}
+        now = self._clock.now()
+        reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
+        return reading_headers(exchange.protocol.NAME, reading, now, refused=refused)
+
+    def _served(self, record: RequestRecord, output_tokens: int) -> None:
+        record.status, record.ending, record.output_tokens = 200, "served", output_tokens
+
+    def _seconds_per_token(self, admission: Admission) -> float:
+        speed = self._scenario.tokens_per_second
+        return admission.slowdown / speed if speed else 0.0
+
+    def _reply(self, exchange: ProviderExchange, step: Step) -> Reply:
+        return Reply(
+            id=f"fake{len(self._journal.requests):06d}",
+            model=exchange.record.model,
+            words=words_of(exchange.call, self._scenario.reply_tokens, step.text),
+            input_tokens=exchange.record.input_tokens,
+            created_at=int(self._clock.now()),
+            tool=step.tool,
+        )
+
+    def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
+        now = self._clock.now()
+        refused = refuse(protocol, "400_invalid", ErrorFacts(now=now, model="", resets_at=now))
+        body = refused.body | {"error": refused.body["error"] | {"message": reason}}
+        return json_response(body, refused.status, refused.headers)
+
+    async def _usage(self, request: web.Request) -> web.StreamResponse:
+        key, now = key_of(request), self._clock.now()
+        self._journal.usage_polls += 1
+        self._journal.changed()
+        step = self._script.find("usage", "", key)
+        if step is not None:
+            self._script.use(step)
+        if step is not None and step.error != OK:
+            refused = refuse("openai-chat", step.error, ErrorFacts(now=now, model="", resets_at=now + step.resets_in))
+            return json_response(refused.body, refused.status, refused.headers)
+        if not self._scenario.usage:
+            return json_response({"error": "not found"}, 404)
+        limit = self._capacity.limit(key, now)
+        concurrency = {} if limit is None else {"concurrency": {"limit": limit, "hard_cap": limit}}
+        usage = {"concurrent_sessions": self._capacity.in_use(key, now)}
+        return json_response({"usage": usage, "limits": concurrency})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        names = self._scenario.models
+        if request.path.startswith("/v1beta"):
+            return json_response({"models": [{"name": f"models/{name}", "displayName": name} for name in names]})
+        kind = {"type": "model", "object": "model", "created": 0, "owned_by": "fake"}
+        return json_response({"object": "list", "data": [{"id": name} | kind for name in names], "has_more": False})
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
+        tokens = max(1, len(await request.read()) // BYTES_PER_TOKEN)
+        return json_response({"totalTokens": tokens} if "model" in request.match_info else {"input_tokens": tokens})
+
+    async def _root(self, request: web.Request) -> web.Response:
+        return web.Response(text="a fake provider\n")
+
+
+def words_of(call: ModelCall, length: int | None, text: str | None = None) -> tuple[str, ...]:
+    """Return the words of the answer. They name how much of the conversation arrived, so that tests see a resume."""
+    if text is not None:
+        return tuple(re.findall(r"\s*\S+\s*", text)) or (text,)
+    last = call.prompts[-1].strip().splitlines()[-1][:60] if call.prompts and call.prompts[-1].strip() else "nothing"
+    sentence = f"Answer {call.answers + 1} to message {len(call.prompts)} of this conversation: {last}"
+    words = sentence.split()
+    if length is not None:
+        words = [words[index] if index < len(words) else f"word{index}" for index in range(max(1, length))]
+    return (*(f"{word} " for word in words[:-1]), words[-1])
+
+
+def key_of(request: web.Request) -> str:
+    """Return the API key, which is the account. Protocols send it in four different places."""
+    headers = request.headers
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return headers.get("x-api-key") or headers.get("x-goog-api-key") or request.query.get("key") or bearer
+
+
+def json_response(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    response = web.Response(body=msgspec.json.encode(body), status=status, headers=headers)
+    response.content_type = "application/json"
+    response.headers["server"] = SERVER
+    response.headers["request-id"] = response.headers["x-request-id"] = "req_fake"
+    return response
+
+
+def reset_connection(request: web.Request) -> None:
+    """End the connection with a TCP reset, as a dying host or a firewall does."""
+    transport = request.transport
+    if transport is None:
+        return
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
+
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 0.2

@@ -1,8 +1,7 @@
 """The public path of the fake provider. Its code is in `paceline.simulation.provider`."""
 
 from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
-from paceline.simulation.provider.fake import FakeProvider
-from paceline.simulation.provider.journal import RequestRecord
+from paceline.simulation.provider.fake import FakeProvider, RequestRecord
 from paceline.simulation.provider.scenario import (
     Burst,
     CapacityChange,
