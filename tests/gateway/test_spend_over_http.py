@@ -42,6 +42,8 @@ class Upstream:
     def __init__(self, cents: float = 3.0) -> None:
         self.cents = cents
         self.seen = self.running = self.most = 0
+        self.sends: int | None = None
+        """How many bytes of each answer, None for all."""
         self.goes_on = asyncio.Event()
 
     async def handle(self, wire: Wire) -> None:
@@ -52,7 +54,7 @@ class Upstream:
             self.most = max(self.most, self.running)
             await self.goes_on.wait()
             self.running -= 1
-            wire.send(answer(self.cents))
+            wire.send(answer(self.cents)[: self.sends])
 
 
 class Priced:
@@ -145,6 +147,20 @@ async def test_a_call_that_its_client_leaves_before_the_answer_begins_costs_its_
     assert left.tokens == row.tokens
 
 
+async def test_a_call_that_its_client_leaves_before_its_usage_has_come_costs_its_estimate() -> None:
+    """The provider has written all of an answer that is no stream, and bills it."""
+    async with priced() as at, await connect(at.harness.port) as client:
+        at.upstream.sends = -10
+        at.upstream.goes_on.set()
+        client.send(at.request())
+        await client.read_head()
+        client.reset()
+        await until(lambda: not at.harness.gateway.live)
+        (row,) = at.spend.unsaved()
+
+    assert (row.requests, row.tokens.output, row.estimated) == (1, 3 * CENT, 1)
+
+
 async def test_the_longest_answer_is_reserved_also_if_it_is_named_at_the_end_of_a_large_body() -> None:
     async with priced() as at, await connect(at.harness.port) as client:
         body = b'{"model": "m", "messages": [%b0], "max_tokens": 12000}' % (b"0," * 100_000)
@@ -183,24 +199,32 @@ async def test_a_shutdown_counts_the_calls_that_it_cuts_off() -> None:
         assert [(each.requests, each.estimated, each.tokens.output) for each in store.spend()] == [(1, 1, 3 * CENT)]
 
 
-async def test_a_call_that_waited_for_several_accounts_of_a_pool_is_checked_when_it_is_let_in() -> None:
+@pytest.mark.parametrize(("reason", "status"), [("revoked", 401), ("spent", 402)])
+async def test_a_call_that_waited_for_several_accounts_of_a_pool_is_checked_when_it_is_let_in(
+    reason: str, status: int
+) -> None:
     async with priced(anthropic=1) as at:
         slot = await at.harness.limiter.acquire("anthropic/other/m")
-        revoked, spent = [await connect(at.harness.port) for _ in range(2)]
-        path = b"/gateway/team/v1/messages"
-        for client, body in ((revoked, b'{"model": "m"}'), (spent, b'{"model": "m", "max_tokens": 1}')):
-            client.send(post(body, path=path, key=b"x-api-key: " + text_of("team").encode()))
+        clients = [await connect(at.harness.port) for _ in range(2)]
+        for client, body in zip(clients, (b'{"model": "m"}', b'{"model": "m", "max_tokens": 1}'), strict=True):
+            key = b"x-api-key: " + text_of("team").encode()
+            client.send(post(body, path=b"/gateway/team/v1/messages", key=key))
         await until(lambda: at.harness.gateway.calls.counts().waiting == 2)
         for _ in range(3):
             await at.clock.advance(1.5)  # each look at the accounts is a wait of its own
-        at.keys.revoke("team")
+        if reason == "revoked":
+            at.keys.revoke("team")
+        else:
+            (known,) = at.keys.store.client_keys()
+            spent = CallRecord(id="r", began_at=START, model="m", tokens=_tokens(0.30))
+            at.spend.settle(at.spend.reserve(spent, known.key, account("http://127.0.0.1:9"), Estimate()), spent)
         slot.release()
         await at.clock.advance(1.5)
-        answers = [await client.read_message() for client in (revoked, spent)]
-        for client in (revoked, spent):
+        answers = [await client.read_message() for client in clients]
+        for client in clients:
             client.close()
 
-        assert ([each.status for each in answers], at.upstream.seen) == ([401, 401], 0)
+        assert ([each.status for each in answers], at.upstream.seen) == ([status] * 2, 0)
 
 
 @pytest.mark.parametrize(

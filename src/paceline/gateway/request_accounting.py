@@ -128,16 +128,16 @@ class RequestAccounting(GatewayCalls):
     def used(self, record: CallRecord, call: UpstreamCall | None, body: RequestBody, reserved: Reservation) -> None:
         """Settle what a call has used: all of a response, or what came before it broke off or its client left.
 
-        A call with a budget always counts, if need be by its bytes. One that its client leaves before the response
-        has a head, or that runs out of time, counts as its estimate: the provider has it, and may work on it. Of a
-        stream that is the request alone, because a provider stops to write when nobody reads.
+        A call with a budget always counts, if need be by its bytes. One that is left before its usage is known, or that
+        runs out of time, counts as its estimate: the provider works on it, or has done so. Of a stream that is the
+        request alone, because a provider stops to write when nobody reads.
         """
         if call is None or (call.head is not None and call.head.status >= FIRST_ERROR):
             self.spend.release(reserved)
             return
-        request_bytes = body.size
-        if call.head is None:
-            if body.is_complete and call.may_be_worked_on:
+        is_unread = call.reader is None or not (call.reader.events or call.reader.usage.split)
+        if call.head is None or (is_unread and not call.is_whole and not reserved.is_stream):
+            if call.head is not None or (body.is_complete and call.may_be_worked_on):
                 tokens = reserved.row.tokens
                 record.tokens, record.is_estimated = Tokens(input=tokens.input) if reserved.is_stream else tokens, True
                 self._count_tokens(record)
@@ -148,11 +148,11 @@ class RequestAccounting(GatewayCalls):
         used = (
             None
             if call.reader is None
-            else tokens_used(call.reader, request_bytes, call.response_bytes, is_whole=call.is_whole)
+            else tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole)
         )
         coding = None if call.reader is not None else call.unread_coding
         if used is None and (reserved.limits or coding is not None):
-            used = tokens_by_bytes(request_bytes, call.response_bytes, is_compressed=coding is not None)
+            used = tokens_by_bytes(body.size, call.response_bytes, is_compressed=coding is not None)
         if coding is not None and record.account not in self._unread:
             self._unread.add(record.account)
             log.warning("%s answers with %s, which was not asked for: tokens are estimated", record.account, coding)
