@@ -1,7 +1,7 @@
 """Verbs of the Governor that the shells rely on between their own steps."""
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.start_meters import DeadlineCap
 from paceline.core.signals import RateLimited
 from paceline.events import Event
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.signals import Overloaded, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.core.values.scopes import path_scopes
 from paceline.core.values.verdicts import PollUsage

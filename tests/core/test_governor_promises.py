@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.signals import (
     AuthFailed,
     Budget,

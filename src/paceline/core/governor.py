@@ -19,8 +19,7 @@ from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
 from paceline.core.decisions.time_effects import move_to, wake_all
-from paceline.core.gates.deadline_cap import DeadlineCap
-from paceline.core.gates.landing_hold import LandingHold
+from paceline.core.gates.start_meters import DeadlineCap, LandingHold
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.restoration import lose_canaries, restore_ledger, without_slots

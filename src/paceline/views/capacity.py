@@ -12,7 +12,7 @@ import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
 from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
-from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
+from paceline.core.gates.rates import RATE_SPAN_SECONDS
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, canonical_scope, is_provider_scope, path_scopes
 from paceline.core.values.status import SET_REASON, LimitedScope, RateStatus

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paceline.core.gates.stated_budget import StatedBudget
+from paceline.core.gates.header_budget import StatedBudget
 
 START = 1_000.25
 

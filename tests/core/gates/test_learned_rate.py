@@ -1,7 +1,7 @@
 """Rates learnt from refusals and mirrored from headers: runs wait instead of being refused."""
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.learned_rate import LearnedRate
+from paceline.core.gates.rates import LearnedRate
 from paceline.core.signals import RateLimited, Succeeded
 
 SCOPE = "umans"

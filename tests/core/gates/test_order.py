@@ -5,9 +5,8 @@ import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.gates import order
-from paceline.core.gates.deadline_cap import DeadlineCap
 from paceline.core.gates.gate import Explanation, Gate, ScopeView, earliest
-from paceline.core.gates.slow_start import SlowStart
+from paceline.core.gates.start_meters import DeadlineCap, SlowStart
 from paceline.core.values.verdicts import Reason
 
 SCOPE = "anthropic/max-1"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Governor, GovernorSettings, Ticket
-from paceline.core.gates.reopening_belief import LOOK_SECONDS, Reopening
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import LOOK_SECONDS, Reopening, first_look
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 from paceline.core.state.snapshot import Snapshot
 from paceline.core.values.status import WindowStatus

@@ -1,7 +1,7 @@
 """Starts an interval apart, and nothing else."""
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.start_spacing import StartSpacing
+from paceline.core.gates.start_meters import StartSpacing
 
 SCOPE = "umans"
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.gates.budget_kind import BudgetKind
-from paceline.core.gates.stated_budget import StatedBudget
+from paceline.core.gates.header_budget import BudgetKind, StatedBudget
 
 START = 1_700_000_000.25
 steps = st.lists(

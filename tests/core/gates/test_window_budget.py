@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket, WindowStatus
-from paceline.core.gates.deadline_cap import DeadlineCap
-from paceline.core.gates.reopening_wave import first_look
-from paceline.core.gates.window_budget import UsagePlan, budget_hold, planned_use
+from paceline.core.gates.reopening import first_look
+from paceline.core.gates.start_meters import DeadlineCap
+from paceline.core.gates.window_usage import UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 
 LENGTH = 18_000.0  # of a 5h window

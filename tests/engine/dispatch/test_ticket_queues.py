@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from paceline.core import Deferred
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.values.tickets import Ticket
 from paceline.engine.dispatch.ticket_queues import TicketQueue, backlog
 from paceline.executors import Launch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run

@@ -15,7 +15,7 @@ from tests.engine.log_capture import Logged
 from paceline.agents import load_agent
 from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.unit_lifecycle import Counters
 from paceline.core.values.channels import Channel
 from paceline.engine.engine import TURNS_BETWEEN, Engine

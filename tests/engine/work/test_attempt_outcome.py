@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.unit_lifecycle import Counters
 from paceline.executors import Handle, Launch
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS

@@ -2,7 +2,7 @@
 
 from tests.engine.work.test_attempt_outcome import Window, house_with
 
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.store import UnitCounts
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness
 

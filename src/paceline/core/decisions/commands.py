@@ -6,18 +6,11 @@ What is set live wins over the settings until it is reset.
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.failed_contacts import hold_account
 from paceline.core.decisions.time_effects import move_to
-from paceline.core.gates.account_hold import AccountHold
-from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
 from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.landing_hold import LandingHold
-from paceline.core.gates.learned_rate import LearnedRates
-from paceline.core.gates.login_doubt import LoginDoubt
-from paceline.core.gates.outage import Outage
-from paceline.core.gates.pause import Pause
-from paceline.core.gates.rate_limit import RateLimit
-from paceline.core.gates.slow_start import SlowStart
-from paceline.core.gates.start_spacing import StartSpacing
+from paceline.core.gates.rates import LearnedRates, RateLimit
+from paceline.core.gates.start_meters import DeadlineCap, LandingHold, SlowStart, StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
 from paceline.core.values.rates import Rate, check_rate

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 
 from paceline.core.decisions.slot_outcome import apply_gate_events
-from paceline.core.gates.account_hold import AccountHold
-from paceline.core.gates.login_doubt import LoginDoubt
-from paceline.core.gates.outage import Outage
+from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage
 from paceline.core.signals import AuthFailed, Unreachable
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.learned_rate import LearnedRates
-from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS, Entry, RateLimit
-from paceline.core.gates.slow_start import SlowStart
-from paceline.core.gates.start_spacing import StartSpacing
+from paceline.core.gates.rates import RATE_SPAN_SECONDS, Entry, LearnedRates, RateLimit
+from paceline.core.gates.start_meters import SlowStart, StartSpacing
 from paceline.core.state.scope import Scope
 from paceline.core.values.status import SET_REASON, PaceStatus, RateStatus
 

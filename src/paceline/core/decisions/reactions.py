@@ -10,13 +10,11 @@ from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_
 from paceline.core.decisions.refusals import is_within_limit, learn_from_incident
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
 from paceline.core.decisions.time_effects import move_to
+from paceline.core.gates.closures import Pause
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.pause import Pause
 from paceline.core.gates.quota_gate import UNNAMED_WINDOW, QuotaGate
-from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window
-from paceline.core.gates.window_reports import is_contradicted, note_open
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window, is_contradicted, note_open
+from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,

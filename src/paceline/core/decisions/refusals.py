@@ -4,13 +4,11 @@ A refusal that names no cause is one of too many starts in a short time, one sta
 mid-run, or a count that lags.
 """
 
+from paceline.core.gates.closures import Pause
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.learned_rate import LearnedRate, LearnedRates
-from paceline.core.gates.pause import Pause
-from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
-from paceline.core.gates.start_spacing import StartSpacing
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.start_bursts import BURST_SECONDS, LEAST_LEVEL
+from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates
+from paceline.core.gates.start_meters import StartSpacing
+from paceline.core.limits import BURST_SECONDS, LEAST_LEVEL, AdaptiveLimit
 from paceline.core.signals import Cause
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger

@@ -1,10 +1,7 @@
 """The status of a scope, made from its state in the ledger."""
 
 from paceline.core.decisions.rate_view import pace_status, paced_until, rate_statuses
-from paceline.core.gates.account_hold import AccountHold
-from paceline.core.gates.login_doubt import LoginDoubt
-from paceline.core.gates.outage import Outage
-from paceline.core.gates.pause import Pause
+from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.quota_window import Window
 from paceline.core.state.limit_table import UNLIMITED

@@ -6,9 +6,8 @@ from collections import deque
 from paceline.core.decisions.admission import admit_ready, admit_unblocked, claim_places
 from paceline.core.decisions.refusals import proven
 from paceline.core.decisions.slot_outcome import apply_gate_events, on_canary_lost
-from paceline.core.gates.slow_start import SlowStart
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.gates.start_meters import SlowStart
+from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import smallest

@@ -1,6 +1,6 @@
 """What a gate is: a rule of a scope that can refuse a ticket whether or not there is room.
 
-Here: the hooks that every gate shares, each with a default that does nothing. A new gate is one file in this
+Here: the hooks that every gate shares, each with a default that does nothing. A new gate is one class in this
 package and one entry in `order.py`; nothing else names it to decide, explain, wake, shift or store.
 Never here: room and the usage poll. They depend on who asks, and come after all gates.
 """
@@ -11,11 +11,8 @@ from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from paceline.core.gates.call_length import CallLength
-from paceline.core.gates.token_estimate import TokenEstimate
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
-from paceline.core.state.usage_meter import Use
+from paceline.core.limits import AdaptiveLimit, PlatformCap
+from paceline.core.state.usage_meter import CallLength, TokenEstimate, Use
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import LaneKey, Ticket
 from paceline.core.values.verdicts import Reason

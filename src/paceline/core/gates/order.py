@@ -1,24 +1,19 @@
-"""The one order of all gates: the first that refuses decides, and it is the one that is explained.
+"""The gates of a scope, and the one order of all: the first that refuses decides, and it is the one that is explained.
 
-Here: the table, and how gates are stored by their tags. A new gate needs one entry in `GATE_ORDER`.
+Here: the table, the gates of one scope, and how gates are stored by their tags. A new gate needs one entry in
+`GATE_ORDER`.
 """
 
 import msgspec
 
-from paceline.core.gates.account_hold import AccountHold
-from paceline.core.gates.deadline_cap import DeadlineCap
-from paceline.core.gates.first_ramp import FirstRamp
-from paceline.core.gates.gate import Gate
+from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
+from paceline.core.gates.gate import AnyGate, Gate, ScopeView
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.landing_hold import LandingHold
-from paceline.core.gates.learned_rate import LearnedRates
-from paceline.core.gates.login_doubt import LoginDoubt
-from paceline.core.gates.outage import Outage
-from paceline.core.gates.pause import Pause
 from paceline.core.gates.quota_gate import QuotaGate
-from paceline.core.gates.rate_limit import RateLimit
-from paceline.core.gates.slow_start import SlowStart
-from paceline.core.gates.start_spacing import StartSpacing
+from paceline.core.gates.rates import LearnedRates, RateLimit
+from paceline.core.gates.start_meters import DeadlineCap, FirstRamp, LandingHold, SlowStart, StartSpacing
+from paceline.core.values.tickets import LaneKey, Ticket
+from paceline.core.values.verdicts import Reason
 
 GATE_ORDER: tuple[type[Gate], ...] = (
     AccountHold,
@@ -51,3 +46,70 @@ def decode_gate(tag: str, raw: object) -> Gate | None:
     """Return the gate stored under the tag; None for a tag of a newer version."""
     kind = next((kind for kind in GATE_ORDER if tag == kind.TAG), None)
     return None if kind is None else msgspec.convert(raw, kind)
+
+
+class GateSet:
+    """Mutable; owned by one scope. `in_order` is replaced, never changed, so it may be iterated while gates change.
+
+    `unknown` keeps stored gates of a newer version as they are, so that a restart under this one loses nothing.
+    """
+
+    __slots__ = ("in_order", "unknown")
+
+    def __init__(self) -> None:
+        self.in_order: tuple[Gate, ...] = ()
+        self.unknown: dict[str, object] = {}
+
+    def get(self, kind: type[AnyGate]) -> AnyGate | None:
+        """Return the gate of that kind, if the scope has one."""
+        for gate in self.in_order:
+            if type(gate) is kind:
+                return gate
+        return None
+
+    def put(self, gate: Gate) -> None:
+        """Add the gate in place of any other of its kind."""
+        others = [other for other in self.in_order if type(other) is not type(gate)]
+        self.in_order = in_order([*others, gate])
+
+    def drop(self, kind: type[Gate]) -> None:
+        """Remove the gate of that kind, if there is one."""
+        self.in_order = tuple(gate for gate in self.in_order if type(gate) is not kind)
+
+    def drop_idle(self) -> bool:
+        """Remove the idle gates. Returns whether there was one."""
+        kept = [gate for gate in self.in_order if not gate.is_idle]
+        if len(kept) == len(self.in_order):
+            return False
+        self.in_order = tuple(kept)
+        return True
+
+    def refusal(self, ticket: Ticket, scope: ScopeView, now: float) -> tuple[Gate, Reason] | None:
+        """Return the first gate that refuses the ticket, and why. Gates refuse whether or not there is room."""
+        for gate in self.in_order:
+            if (reason := gate.refuses(ticket, scope, now)) is not None:
+                return gate, reason
+        return None
+
+    def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Return whether another ticket may enter although the gates refuse this one."""
+        if any(gate.refuses_only_this(ticket, scope, now) for gate in self.in_order):
+            return True
+        if not ticket.spread:
+            return False
+        refusal = self.refusal(ticket, scope, now)
+        return refusal is not None and refusal[1] == "pacing"  # it may be held back by its own plan only
+
+    def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
+        """Keep tokens for the head of a lane, so that no later ticket takes them."""
+        for gate in self.in_order:
+            gate.keep_tokens(ticket, scope, now)
+
+    def free_tokens(self, ticket: Ticket) -> None:
+        """Stop keeping tokens for the ticket."""
+        for gate in self.in_order:
+            gate.free_tokens(ticket)
+
+    def kept_lanes(self) -> set[LaneKey]:
+        """Return the lanes for which tokens are kept."""
+        return {lane for gate in self.in_order if (lane := gate.kept_lane) is not None}

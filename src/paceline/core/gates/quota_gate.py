@@ -8,8 +8,7 @@ import msgspec
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.quota_window import Window
-from paceline.core.gates.window_budget import UsagePlan, budget_hold, planned_use
-from paceline.core.gates.window_usage import Period
+from paceline.core.gates.window_usage import Period, UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason

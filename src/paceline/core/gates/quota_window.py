@@ -1,7 +1,9 @@
 """One quota window as a belief: when it reopens, how it is probed, and how much of it is used.
 
 A closed window lets nobody in until `probe_at`, a moment after `resets_at` or earlier, then one canary. Its success
-reopens the window in a wave.
+reopens the window in a wave. A closing that contradicts a report of an open window may be no closing at all: some CLIs
+call every 429 of a login a spent window, also one for too many at once.
+
 Here: numbers and names. Never here: the scope of the window, and who waits there (`quota_gate.py`).
 """
 
@@ -9,19 +11,23 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from paceline.core.gates.reopening_belief import (
+from paceline.core.gates.reopening import (
     CONTRADICTED_PROBE_SECONDS,
     DOUBTFUL_PROBE_SECONDS,
     EARLY_PROBE_SECONDS,
+    LULL_SECONDS,
     READ_PROBE_SECONDS,
     RESET_WOBBLE_SECONDS,
+    UNTRUSTED_CONFIDENCE,
     Reopening,
+    first_look,
+    gap_after,
+    is_wave_over,
     plausible_confidence,
 )
-from paceline.core.gates.reopening_wave import LULL_SECONDS, first_look, gap_after, is_wave_over
-from paceline.core.gates.window_budget import UsagePlan
-from paceline.core.gates.window_usage import Period
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
+from paceline.core.gates.window_usage import Period, UsagePlan
+from paceline.core.limits import AdaptiveLimit
+from paceline.core.signals import QuotaClosed
 from paceline.core.state.usage_meter import Use
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.tickets import Ticket
@@ -306,3 +312,30 @@ class Window(RelativeTimes):
             return None
         ends_at = opened_at + ESTIMATED_PLAN * (resets_at - opened_at)
         return UsagePlan(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
+
+
+MOST_REPORTS = 16
+"""Windows of which a report is remembered: providers have two to five."""
+CONTRADICTION_SECONDS = 60.0
+"""A window that was reported open so shortly before it "closes", while several ran, may still be open. A minute is
+about one turn."""
+
+
+def note_open(reports: dict[str, float], window: str, now: float) -> None:
+    """Remember that the window was just reported open."""
+    reports.pop(window, None)
+    reports[window] = now
+    if len(reports) > MOST_REPORTS:
+        del reports[next(iter(reports))]
+
+
+def is_contradicted(reports: dict[str, float], window: Window, closed: QuotaClosed, now: float) -> bool:
+    """Return whether a closing contradicts what was reported moments ago, or what it says itself."""
+    if window.state == "closed":
+        return window.is_contradicted  # many sessions that meet the same closing are one
+    if closed.source in STRUCTURED_SOURCES and UNTRUSTED_CONFIDENCE < closed.confidence <= CONTRADICTED_CONFIDENCE:
+        return True
+    open_at = reports.get(window.name)
+    if open_at is None or now - open_at > CONTRADICTION_SECONDS:
+        return False
+    return not window.is_read or window.used_ratio is None or window.used_ratio < NEARLY_SPENT_RATIO

@@ -7,8 +7,7 @@ import msgspec
 
 from paceline.core.gates.order import decode_gate
 from paceline.core.gates.usage_poll import UsagePoll
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope

@@ -10,15 +10,12 @@ Never here: who waits for the scope (`queue.py`), and what is decided (`decision
 import math
 from collections.abc import Sequence
 
-from paceline.core.gates.call_length import CallLength
 from paceline.core.gates.gate import Gate, GateEvent
-from paceline.core.gates.gate_set import GateSet
-from paceline.core.gates.token_estimate import TokenEstimate
+from paceline.core.gates.order import GateSet
 from paceline.core.gates.usage_poll import DEFAULT_LAG_SECONDS, UsagePoll
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.limit_table import UNLIMITED, smallest
-from paceline.core.state.usage_meter import UsageMeter, Use
+from paceline.core.state.usage_meter import CallLength, TokenEstimate, UsageMeter, Use
 from paceline.core.values.scopes import KEY, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
 from paceline.core.values.tickets import Ticket

@@ -1,7 +1,7 @@
 """Every scope by name, made on first use from the tables of what is configured there."""
 
-from paceline.core.gates.first_ramp import FirstRamp
-from paceline.core.gates.rate_limit import RateLimit
+from paceline.core.gates.rates import RateLimit
+from paceline.core.gates.start_meters import FirstRamp
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
 from paceline.core.state.scope import Scope

@@ -9,10 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from paceline.core.gates.order import encode_gate
-from paceline.core.gates.rate_limit import RATE_SPAN_SECONDS
+from paceline.core.gates.rates import RATE_SPAN_SECONDS
 from paceline.core.gates.usage_poll import UsagePoll
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.platform_limit import PlatformCap
+from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.lane import Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope

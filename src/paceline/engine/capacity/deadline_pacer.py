@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
-from paceline.core.gates.deadline_cap import DeadlineCap
+from paceline.core.gates.start_meters import DeadlineCap
 from paceline.engine.dispatch.placement import rough_span
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts

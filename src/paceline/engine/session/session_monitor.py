@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.core import WindowStatus
 from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
-from paceline.core.gates.reopening_wave import first_look
+from paceline.core.gates.reopening import first_look
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal, Unreachable
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_after
 from paceline.engine.capacity.breaker import CampaignBreaker

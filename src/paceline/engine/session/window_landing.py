@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from paceline.core import Governor, WindowStatus
-from paceline.core.gates.landing_hold import LandingHold
+from paceline.core.gates.start_meters import LandingHold
 from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
 from paceline.engine.journal import EngineJournal

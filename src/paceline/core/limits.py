@@ -1,14 +1,15 @@
-"""The adaptive limit: how many at once, as refusals taught it.
+"""Limits of how many at once, as refusals and the provider's own words taught them.
 
-How it moves:
-
-- A refused start lowers the limit to just under the level that failed. Where that level is not known, it falls by
-  one, then two, four ... while incidents follow each other. Sessions refused in mid-run lower it to 0.85 of what ran.
-- From the level that worked, one slot more is tried after half an hour, then two, four ... more while all are
-  accepted. A failed try doubles the wait for the next, up to half a day; a success ends the long waits.
-- A start refused seconds after a release is blamed on the provider's lagging count: see `release_lag.py`. If the
-  next start is refused as well, the capacity fell: the limit is what went well, and the more was lost, the sooner
-  more is tried.
+- `AdaptiveLimit`. A refused start lowers the limit to just under the level that failed. Where that level is not known,
+  it falls by one, then two, four ... while incidents follow each other. Sessions refused in mid-run lower it to 0.85 of
+  what ran. From the level that worked, one slot more is tried after half an hour, then two, four ... more while all are
+  accepted. A failed try doubles the wait for the next, up to half a day; a success ends the long waits
+- `ReleaseLag`: how long the provider still counts a slot after its release. A start refused seconds after a release is
+  blamed on that. If the next start is refused as well, the capacity fell: the limit is what went well, and the more was
+  lost, the sooner more is tried
+- `StartBursts`: how many sessions a provider has accepted in a short time. More at once may be too many, at any level
+- `Incidents`: one capacity problem at the provider lowers the limit at most once
+- `PlatformCap`: a limit that the provider named itself, and how it is probed one above
 
 Here: arithmetic on numbers. Never here: slots, and who waits.
 """
@@ -18,11 +19,198 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.limits.incident import Incidents
-from paceline.core.limits.release_lag import LONGEST_LAG_SECONDS, ReleaseLag, total_age
-from paceline.core.limits.start_bursts import StartBursts
 from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.settings import HeadroomMode
+
+
+class Incidents(RelativeTimes):
+    """Sequence numbers of the last incidents, and the end of the pause that the last one brought.
+
+    Refusals that are about a rate or the spacing of starts are numbered apart, as `last_paced`.
+    `was_step` is set while the last one has changed a limit or a rate, and no slow start has followed yet.
+    `unanswered` is how long was waited after the last one, until one that was let in after it goes well.
+    """
+
+    relative_times: ClassVar[tuple[str, ...]] = ("until",)
+
+    last: int = -1
+    last_paced: int = -1
+    until: float | None = None
+    was_step: bool = False
+    unanswered: float | None = None
+
+    def waited_too_little(self, usual: float, now: float) -> bool:
+        """Return whether a refusal now follows the last one at once, after a wait shorter than the usual one.
+
+        Then the provider's penalty lasts longer than it stated.
+        """
+        if self.unanswered is None or self.until is None:
+            return False
+        return self.unanswered < usual and now <= self.until + usual
+
+
+FIRST_LAG_SECONDS = 1.0
+"""What the first lesson begins with: a provider whose lag is noticed at all lags by seconds."""
+LONGEST_LAG_SECONDS = 30.0
+"""A start refused longer than this after the releases before it was not refused for their lag."""
+FIRST_GROWTH = 1.5
+"""What the first lesson adds, as a share. The n-th adds an n-th of it: each knows more than the one before."""
+LEAST_GROWTH = 0.25
+"""What every lesson adds at least, so that a lag that grew is learnt as well."""
+REFUSED_SHARE = 0.0015
+"""The share of starts that may be refused for the lag: to avoid these too would cost more places than it saves."""
+MOST_COOLING = 0.25
+"""The share of places that may cool down on average: where calls are short, a lag of seconds would block them all."""
+KEPT_RELEASES = 16
+"""Releases to remember: enough for their rate, and for the gap between a limit and what was running."""
+
+
+class ReleaseLag(msgspec.Struct):
+    """The learnt lag of one scope. Released slots are counted for so many `seconds`.
+
+    `lessons` are the refusals blamed on it. `unblamed_seconds` is what it was before the last of them, until a success
+    confirms that one. It grows with each lesson and shrinks with each release, so that it settles where the share
+    `REFUSED_SHARE` of the starts is refused.
+    """
+
+    seconds: float = 0.0
+    lessons: int = 0
+    unblamed_seconds: float | None = None
+    releases: list[float] = []
+
+    def on_release(self, now: float) -> None:
+        self.releases.append(now)
+        if len(self.releases) > KEPT_RELEASES:
+            del self.releases[0]
+        self.seconds *= 1.0 - REFUSED_SHARE * math.log(self._growth())
+
+    def ages(self, count: int, now: float) -> list[float]:
+        """Return how long ago the last `count` releases were."""
+        return [now - at for at in self.releases[-count:]]
+
+    @property
+    def is_blamed(self) -> bool:
+        """Whether the last refusal was blamed on the lag, and nothing has gone well since."""
+        return self.unblamed_seconds is not None
+
+    def blame(self, seen: float, places: int, now: float) -> None:
+        """Count released slots for longer, as far as most of the places stay usable."""
+        self.unblamed_seconds = self.seconds
+        self.lessons += 1
+        longer = max(FIRST_LAG_SECONDS, self.seconds, seen) * self._growth()
+        seconds_per_release = max(1.0, now - self.releases[0]) / len(self.releases) if self.releases else math.inf
+        self.seconds = min(LONGEST_LAG_SECONDS, longer, MOST_COOLING * places * seconds_per_release)
+
+    def take_back_blame(self) -> None:
+        """Undo the last blame: the next start was refused too, so the lag was not the cause."""
+        if self.unblamed_seconds is not None:
+            self.seconds, self.unblamed_seconds = self.unblamed_seconds, None
+            self.lessons -= 1
+
+    def clear(self) -> None:
+        """Forget what was learnt, not when slots were released."""
+        self.seconds, self.lessons, self.unblamed_seconds = 0.0, 0, None
+
+    def _growth(self) -> float:
+        """Return the factor of the last lesson."""
+        return 1.0 + max(LEAST_GROWTH, FIRST_GROWTH / max(1, self.lessons))
+
+    def shift(self, seconds: float) -> None:
+        """Keep the ages of the releases when the clock is set back."""
+        self.releases = [at - seconds for at in self.releases]
+
+
+def total_age(ages: list[float], count: int) -> float:
+    """Return the sum of the ages; infinite where fewer than `count` are known."""
+    return sum(ages) if len(ages) == count else math.inf
+
+
+BURST_SECONDS = 10.0
+"""Starts within so many seconds are one burst: providers average starts over about this."""
+ROUNDING_SECONDS = 0.01
+"""A start so little less than a burst ago is no part of it: spaced starts fall on its edge, and times are rounded."""
+FEWEST_IN_BURST = 3
+"""Accepted starts that a refused one must follow to be one of a burst: two are no crowd."""
+LEAST_LEVEL = 0.25
+"""Below this share of the limit a refused burst is no news of the level: few limits are four times too high."""
+
+
+class StartBursts(msgspec.Struct):
+    """When recent sessions that were accepted had started, and the most of them within one burst."""
+
+    accepted: list[float] = []
+    most: int = 0
+
+    def on_accepted(self, granted_at: float) -> None:
+        self.accepted = [*self._recent(granted_at), granted_at]
+        self.most = max(self.most, len(self.accepted))
+
+    def learn(self, live: list[float]) -> None:
+        """Begin with the starts of live sessions, where nothing has been counted yet."""
+        if not self.accepted and live:
+            self.accepted = live
+            self.most = max(self.most, len(live))
+
+    def size(self, at: float) -> int:
+        """Return how many were accepted in the burst up to a time."""
+        return len(self._recent(at))
+
+    def is_over_at(self, at: float) -> float:
+        """Return when the first of the burst up to a time is no part of one any more."""
+        return min(self._recent(at), default=at - BURST_SECONDS) + BURST_SECONDS
+
+    def is_exceeded_by(self, granted_at: float) -> bool:
+        """Return whether a start at that time made a larger burst than any that went well."""
+        return self.size(granted_at) >= max(FEWEST_IN_BURST, self.most)
+
+    def _recent(self, at: float) -> list[float]:
+        return [start for start in self.accepted if start > at - BURST_SECONDS + ROUNDING_SECONDS]
+
+    def shift(self, seconds: float) -> None:
+        """Keep the ages of the starts when the clock is set back."""
+        self.accepted = [at - seconds for at in self.accepted]
+
+
+CLIMB_SECONDS = 60.0
+"""A probe that went well is followed by the next after a minute: long enough for a refusal to come."""
+FIRST_PROBE_SECONDS = 15 * 60.0
+"""When a named limit is first tried one above: it is the provider's own word, so it is trusted for a while."""
+NEXT_PROBE_SECONDS = 30 * 60.0
+"""The same after a probe that was refused: the limit was confirmed, so it is trusted for longer."""
+
+
+class PlatformCap(RelativeTimes):
+    """A cap the provider named. Without `probe_at` it follows the provider's readings and is not probed."""
+
+    relative_times: ClassVar[tuple[str, ...]] = ("probe_at",)
+
+    limit: int
+    probe_at: float | None = None
+    success_since: bool = False
+
+    @classmethod
+    def learnt(cls, limit: int, before: "PlatformCap | None", now: float) -> "PlatformCap":
+        """Learn from a refusal `(X/Y)`. A Y of 0 is not a limit. Many slots that meet the same cap are one refusal."""
+        limit = max(1, limit)
+        if before is not None and before.limit == limit and before.probe_at is not None:
+            before.success_since = False
+            return before
+        was_probed = before is not None and before.limit > limit
+        wait = NEXT_PROBE_SECONDS if was_probed else FIRST_PROBE_SECONDS
+        return cls(limit=limit, probe_at=now + wait)
+
+    def on_success(self) -> None:
+        """Record a success: a probe needs one."""
+        if self.probe_at is not None:
+            self.success_since = True
+
+    def probe(self, now: float) -> int:
+        """Try one more. Returns the new limit."""
+        self.limit += 1
+        self.success_since = False
+        self.probe_at = now + CLIMB_SECONDS
+        return self.limit
+
 
 SHORTEST_PATIENCE_SECONDS = 1800.0
 """How long a level that failed is left alone at first, and at least."""

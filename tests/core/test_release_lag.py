@@ -5,8 +5,7 @@ from itertools import count
 import pytest
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.limits.adaptive_limit import AdaptiveLimit
-from paceline.core.limits.release_lag import ReleaseLag
+from paceline.core.limits import AdaptiveLimit, ReleaseLag
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.events import Event
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.start_spacing import StartSpacing
-from paceline.core.limits.start_bursts import StartBursts
+from paceline.core.gates.start_meters import StartSpacing
+from paceline.core.limits import StartBursts
 from paceline.core.signals import RateLimited, Succeeded
 from paceline.core.state.snapshot import Snapshot
 
