@@ -261,3 +261,5 @@ async def test_events_can_be_filtered_and_do_not_move_while_they_are_read(daemon
     await page.get_by_label("Filter events by text").fill("")
     await page.get_by_label("Kind of events").select_option("engine")
     await expect(events.filter(has_text="started")).to_have_count(0)
+    await expect(events.filter(has_text="engine leading")).to_have_count(1)
+    await expect(events.filter(has_text="owner")).to_have_count(0)

@@ -155,6 +155,7 @@ function detailOf({ name, at, scope, fields }) {
     const until = fields.retry_at > at ? `, again ${duration(fields.retry_at - at)} later` : "";
     return `${fields.detail ?? ""}${until}`;
   }
+  const hidden = ["reason", "action", "target", "ticket", "owner", "attempt", "session_id", "attempts", "slot", "signal"];
   const parts = [];
   if (fields.reason) parts.push(fields.reason);
   for (const [key, value] of Object.entries(fields)) {
@@ -164,7 +165,7 @@ function detailOf({ name, at, scope, fields }) {
       (Array.isArray(value) && value.length === 0) ||
       (name === "key.created" && !value) ||
       (key === "name" && scope?.endsWith(`:${value}`)) ||
-      ["reason", "action", "target", "ticket", "attempt", "session_id", "attempts", "slot", "signal"].includes(key)
+      hidden.includes(key)
     )
       continue;
     if (key === "exit_code" && name.startsWith("unit.")) continue;
