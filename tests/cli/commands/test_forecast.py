@@ -347,3 +347,22 @@ def test_the_time_of_a_check_is_that_of_other_campaigns_with_the_same_check(clau
     basis = claude.run_json("forecast", claude.write("other.toml", text))["basis"]
 
     assert (basis["unit_seconds"], basis["beside_seconds"], basis["is_beside_known"]) == (100, 200, True)
+
+
+def test_a_plan_takes_about_as_long_as_the_forecast_said_before_it_ran(workspace: Workspace) -> None:
+    """Within a factor of three: another program may have all of the machine while one of them runs."""
+    subprocess.run(["git", "init", "-q", workspace.folder], check=True)
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    subprocess.run(["git", "-C", workspace.folder, *who, "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
+    workspace.write("paceline.toml", "[pool]\nsessions = 1\n[limits]\nchecks = 1\n")
+    head = f'check = ["sleep", "0.3"]\n{WORKSPACE}'
+    script = "sleep 0.3; echo done > done"
+    workspace.run("run", workspace.plan(script, "a", head=head))
+    plan = workspace.plan(script, "b", "c", name="tests", head=head)
+
+    said = workspace.run_json("forecast", plan)
+    begun = time.time()
+    workspace.run("run", plan)
+    took = time.time() - begun
+
+    assert took / 3 < said["finished_at"] - said["now"] < took * 3
