@@ -17,6 +17,7 @@ from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
 from paceline.engine.key_commands import digest_of_key
 from paceline.gateway import ClientKeys, SpendLedger, Timeouts
+from paceline.gateway.client_response import members_of
 from paceline.gateway.key_pools import (
     MOST_SESSIONS,
     KeyPools,
@@ -25,7 +26,6 @@ from paceline.gateway.key_pools import (
     with_model,
 )
 from paceline.gateway.request_access import RequestAccess, RequestHead
-from paceline.gateway.request_body import members_of
 from paceline.gateway.routes import ModelNames
 from paceline.limiter.slot import AdmissionRequest
 from paceline.settings import FallbackRoute, KeyPoolSettings

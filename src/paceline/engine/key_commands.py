@@ -2,7 +2,7 @@
 
 CLI and API both call these functions, so they refuse the same input with the same message. A key is stored in one
 transaction with its event and with the limits of its scope `key:NAME`.
-Never here: who presents a key (`paceline.gateway.client_keys`).
+Never here: who presents a key (`paceline.gateway.request_access`).
 """
 
 import hashlib

@@ -21,10 +21,9 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.client_keys import check_model
+from paceline.gateway.client_response import Members
 from paceline.gateway.http_heads import header_value
-from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest, check_price
-from paceline.gateway.request_body import Members
+from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest, check_model, check_price
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError, ModelNames
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.gateway.upstream_pool import UpstreamError

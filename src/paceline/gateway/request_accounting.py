@@ -16,8 +16,8 @@ from paceline.clock import Clock
 from paceline.core.values.fields import fields_of
 from paceline.core.values.tokens import Tokens
 from paceline.core.values.verdicts import Deferred
+from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_access import UpstreamRequest
-from paceline.gateway.request_body import RequestBody
 from paceline.gateway.request_log import FIRST_ERROR, CallRecord, RequestLog
 from paceline.gateway.routes import GatewayError, ModelNames
 from paceline.gateway.spend_ledger import Reservation, SpendLedger

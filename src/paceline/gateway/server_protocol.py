@@ -17,11 +17,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from paceline.gateway.client_response import CONTINUE
-from paceline.gateway.exchange import Exchange
+from paceline.gateway.exchange import Exchange, Gateway
 from paceline.gateway.http_heads import Header, header_lines
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
 from paceline.gateway.routes import PREFIX, GatewayError
-from paceline.gateway.service import Gateway
 from paceline.gateway.upstream_pool import enable_keepalive
 
 LARGEST_HEAD_BYTES = 65_536

@@ -12,10 +12,9 @@ import msgspec
 
 from paceline.clock import Clock
 from paceline.core.signals import AuthFailed, BillingStop, Overloaded, Signal, Succeeded
-from paceline.gateway.client_response import ClientResponse
+from paceline.gateway.client_response import ClientResponse, RequestBody
 from paceline.gateway.http_heads import Decompressor, Header, decompressor_for, without_coding
 from paceline.gateway.request_access import UpstreamRequest
-from paceline.gateway.request_body import RequestBody
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
 from paceline.limiter.slot import Slot
 from paceline.protocols import ResponseReader, response_reader

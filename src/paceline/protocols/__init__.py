@@ -1,35 +1,34 @@
 """PURE: what the protocols of LLM APIs look like on the wire. No I/O, no asyncio, no clock.
 
-    families        the protocol of a request, the model in its URL, its scope
-    keys            where a key is in a request, and which keys are logins of a subscription
-    json_scanner    chosen members of a JSON document, found while it passes
-    request_reader  the model and the tokens that a request asks for
+    families        the protocol of a request, its scope, its key, and errors in the shape of the provider
+    request_reader  the model and the tokens that a request asks for, found while its body passes
     responses       the signals in a response, and whether to retry
     usage           the tokens that a response has used
-    errors          errors in the shape of the provider
 
 The names here are those of every module but `responses`: it needs all of detection, which is slow to import.
 
 The gateway and `paceline.integrations` forward requests; what a request or a response means is decided here.
 """
 
-from paceline.protocols.errors import (
-    OwnResponse,
-    error_body,
-    error_headers,
-    response_when_held,
-    response_when_timed_out,
-)
 from paceline.protocols.families import (
     Family,
+    OwnResponse,
+    PresentedKey,
     detect_name,
+    error_body,
+    error_headers,
     family_of,
     is_model_use,
+    key_position,
+    login_refusal,
     model_in_path,
+    presented_key,
+    response_when_held,
+    response_when_timed_out,
     scope_of,
     takes_slot,
+    with_key,
 )
-from paceline.protocols.keys import PresentedKey, key_position, login_refusal, presented_key, with_key
 from paceline.protocols.request_reader import RequestReader
 from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader, tokens_by_bytes, tokens_used
 

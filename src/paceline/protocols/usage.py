@@ -14,8 +14,7 @@ from typing import TypeGuard
 import msgspec
 
 from paceline.core.values.tokens import Tokens
-from paceline.protocols.json_scanner import MemberScanner, decoded
-from paceline.protocols.request_reader import BYTES_PER_TOKEN
+from paceline.protocols.request_reader import BYTES_PER_TOKEN, MemberScanner, decoded
 
 LONGEST_EVENT = 1_000_000
 """Bytes of one line in a stream. Longer lines are skipped: usage and errors are short."""

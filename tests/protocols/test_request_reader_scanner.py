@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.protocols.json_scanner import MemberScanner
+from paceline.protocols.request_reader import MemberScanner
 
 WANTED = frozenset({"model", "usage"})
 KEYS = st.sampled_from(["model", "usage", "messages", "mod\\el", 'mo"del', "", "modèle", "stream"])

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from paceline.protocols import PresentedKey, key_position, login_refusal, presented_key, with_key
-from paceline.protocols.keys import KeyPosition
+from paceline.protocols.families import KeyPosition
 
 
 @pytest.mark.parametrize(

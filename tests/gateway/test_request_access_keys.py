@@ -22,8 +22,8 @@ from paceline import Limiter
 from paceline.engine.key_commands import digest_of_key
 from paceline.errors import StoreError
 from paceline.gateway import BackgroundStore, ClientKeys
-from paceline.gateway.client_keys import in_thread
-from paceline.gateway.request_body import LARGE_BYTES, parsed
+from paceline.gateway.client_response import LARGE_BYTES, parsed
+from paceline.hosts.jobs import in_daemon_thread
 from paceline.settings import KeyPoolSettings
 from paceline.store import Balances, ClientKey, HashedKey, KeyBudget, SqliteStore, Store
 from paceline.testing import FakeProvider, VirtualClock
@@ -758,7 +758,7 @@ def test_a_store_is_opened_by_the_first_reading_and_again_after_a_failure() -> N
 
 
 async def test_a_reading_does_not_keep_the_process_alive() -> None:
-    assert await in_thread(lambda: threading.current_thread().daemon)
+    assert await in_daemon_thread(lambda: threading.current_thread().daemon, "a reading")
 
 
 async def test_an_error_of_a_reading_is_raised_where_it_was_asked_for() -> None:
@@ -766,7 +766,7 @@ async def test_an_error_of_a_reading_is_raised_where_it_was_asked_for() -> None:
         raise StoreError("damaged")
 
     with pytest.raises(StoreError, match="damaged"):
-        await in_thread(fail)
+        await in_daemon_thread(fail, "a reading")
 
 
 # -- Where bodies are parsed --
