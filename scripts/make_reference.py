@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import typer
 
-from paceline.api.app import ROUTES
-from paceline.api.openapi import build_document
+from paceline.api.app import ROUTES, build_document
 from paceline.cli.main import COMMANDS, CommandModules
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"

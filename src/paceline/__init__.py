@@ -24,8 +24,7 @@ from paceline.events import Event
 from paceline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from paceline.client.daemon_client import Client
-    from paceline.client.slot import ClientSlot
+    from paceline.client.daemon_client import Client, ClientSlot
     from paceline.limiter import Limiter, LimiterStatus, Slot
     from paceline.limiter.usage_requests import openai_compatible_usage
 
@@ -55,7 +54,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "Client": "paceline.client.daemon_client",
-        "ClientSlot": "paceline.client.slot",
+        "ClientSlot": "paceline.client.daemon_client",
         "Limiter": "paceline.limiter",
         "LimiterStatus": "paceline.limiter",
         "Slot": "paceline.limiter",

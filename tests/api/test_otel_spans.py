@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from paceline.api import otel_spans
-from paceline.api.background import enabled_by, open_traces
+from paceline.api.context import enabled_by, open_traces
 from paceline.api.otel_spans import Traces
 from paceline.events import Event
 from paceline.executors import Launch

@@ -14,7 +14,7 @@ from tests.daemon import Daemon, RunDaemon
 
 from paceline import Client, DaemonError, DaemonUnreachable, Deferred, SlotLost, SlotTimeout
 from paceline.api.tokens import rotate_token
-from paceline.client import slot as client_slot
+from paceline.client import daemon_client as client_slot
 from paceline.core.signals import RateLimited
 from paceline.errors import InvalidInput
 from paceline.store import Lease

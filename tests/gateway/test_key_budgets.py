@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.gateway.gateway_harness import GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
-from tests.gateway.test_client_keys import TEAM, Keys
+from tests.gateway.test_request_access_keys import TEAM, Keys
 
 from paceline.core.values.tokens import Tokens
 from paceline.engine.key_commands import KeyRequest, create_key, revoke_key

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
-from tests.gateway.test_client_keys import Keys, text_of
+from tests.gateway.test_request_access_keys import Keys, text_of
 
 from paceline import Limiter
 from paceline.agents.account import Account

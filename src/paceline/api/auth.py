@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from paceline.api.errors import error_json
+from paceline.api.bodies import error_json
 from paceline.api.tokens import AccessTokens, Grant, change_key_of
 from paceline.engine.command_log import requested_by
 

@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 
 from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send
-from paceline.api.errors import error_json
+from paceline.api.bodies import error_json
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
 from paceline.engine.command_log import current_author

@@ -1,7 +1,6 @@
 """Slots of the daemon for Python programs: `Client`, with the interface of the Limiter.
 
-daemon_client  `Client`: slots, limits, signals and status
-slot           a slot of the daemon: the wait for it, its renewal and its release
+daemon_client  `Client`: slots, limits, signals and status; the wait for a slot, its renewal and its release
 daemon_calls   HTTP calls, and their errors as Paceline's own
 home_daemon    the address and the token of the home's daemon
 """

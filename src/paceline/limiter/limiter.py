@@ -21,9 +21,8 @@ from paceline.core.values.validation import check_callable, check_limit, check_m
 from paceline.errors import InvalidSnapshot
 from paceline.events import Event
 from paceline.limiter.governor_driver import EventListener, GovernorDriver, UsageSource
-from paceline.limiter.named_slots import NamedSlots
 from paceline.limiter.slot import AdmissionRequest, RequestOptions, Slot, WaitOptions
-from paceline.limiter.slot_admission import SlotAdmission, SlotContext
+from paceline.limiter.slot_admission import NamedSlots, SlotAdmission, SlotContext
 from paceline.limiter.threads import FromThread, read_beside_loop
 
 CLOSE_SECONDS = 1.0

@@ -1,6 +1,7 @@
 """PURE: what the protocols of LLM APIs look like on the wire. No I/O, no asyncio, no clock.
 
-    families        the protocol of a request, its scope, its key, and errors in the shape of the provider
+    families        the protocol of a request, the model in its URL, its scope; where a key is, and which keys are
+                    logins of a subscription; errors in the shape of the provider
     request_reader  the model and the tokens that a request asks for, found while its body passes
     responses       the signals in a response, and whether to retry
     usage           the tokens that a response has used

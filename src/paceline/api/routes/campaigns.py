@@ -15,9 +15,8 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import UNSET
 
+from paceline.api.bodies import PLAN_BYTES, HttpError, read_body, read_optional
 from paceline.api.context import ApiContext, Context
-from paceline.api.errors import HttpError
-from paceline.api.request_body import PLAN_BYTES, read_body, read_optional
 from paceline.api.schemas import (
     CampaignAdded,
     CampaignBody,

@@ -10,9 +10,8 @@ import msgspec
 from litestar import Request, delete, get, post, put
 from litestar.params import FromPath
 
+from paceline.api.bodies import HttpError, unfold
 from paceline.api.context import ApiContext, Context
-from paceline.api.errors import HttpError
-from paceline.api.request_body import unfold
 from paceline.api.schemas import (
     ConcurrencyLearnt,
     ConcurrencyPace,

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from litestar import Request, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
+from paceline.api.bodies import read_body
 from paceline.api.context import Context
-from paceline.api.request_body import read_body
 from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
 from paceline.errors import UnknownName
 from paceline.views.accounts import KeyList, NewKeyView, RevokedKeyView, key_list, new_key_view, revoked_key_view

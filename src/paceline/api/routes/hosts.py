@@ -18,9 +18,8 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 from litestar.response import Stream
 
+from paceline.api.bodies import PLAN_BYTES, HttpError, read_body
 from paceline.api.context import ApiContext, Context
-from paceline.api.errors import HttpError
-from paceline.api.request_body import PLAN_BYTES, read_body
 from paceline.engine.engine import Engine
 from paceline.errors import LeadLost
 from paceline.hosts.jobs import MOST_SENT_BYTES, may_send, write_wanted

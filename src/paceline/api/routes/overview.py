@@ -11,10 +11,10 @@ from litestar import Request, Response, get, put
 from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
+from paceline.api.bodies import read_body
 from paceline.api.context import ApiContext, Context
 from paceline.api.event_stream import EventFilter, is_event_prefix
 from paceline.api.prometheus import encode
-from paceline.api.request_body import read_body
 from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Sessions, Windows
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands

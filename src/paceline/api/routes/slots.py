@@ -13,17 +13,20 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from paceline.api.auth import App, Header, Receive, Scope, Send
-from paceline.api.context import ApiContext, Context
-from paceline.api.errors import (
+from paceline.api.bodies import (
     DETAILS,
     INTERNAL_ERROR,
+    SMALL_BYTES,
     ErrorBody,
     HttpError,
+    check_media_type,
     closes_connection,
+    decode_body,
     http_error_body,
+    read_body,
     status_of,
 )
-from paceline.api.request_body import SMALL_BYTES, check_media_type, decode_body, read_body
+from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import (
     Ok,
     Scopes,

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.api.request_body import LARGE_BYTES, decode_body
+from paceline.api.bodies import LARGE_BYTES, decode_body
 
 
 class Body(msgspec.Struct):

@@ -24,8 +24,7 @@ from schemathesis.checks import (
 )
 from tests.daemon import Daemon, daemon_in
 
-from paceline.api.app import ROUTES
-from paceline.api.openapi import build_document
+from paceline.api.app import ROUTES, build_document
 
 DOCUMENT = build_document(ROUTES)
 del DOCUMENT["security"]  # who may come in is tried elsewhere: here everything has the token

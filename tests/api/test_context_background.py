@@ -2,7 +2,7 @@
 
 import asyncio
 
-from paceline.api.background import BackgroundReaders
+from paceline.api.context import BackgroundReaders
 from paceline.errors import StoreBusy
 from paceline.store import SqliteStore, StoredEvent
 from paceline.testing.engine_harness import EngineHarness
