@@ -25,7 +25,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_afte
 from paceline.engine.capacity.governor_state import load_governor, save_governor
 from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
-from paceline.hosts.values import HostCli, HostFacts, HostState, Login, Presence
+from paceline.hosts.messages import HostCli, HostFacts, HostState, Login, Presence
 from paceline.settings import HostSettings
 from paceline.store import Campaign, OutcomeRecord, SqliteStore, Unit, UnitSpec
 

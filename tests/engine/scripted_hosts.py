@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.engine.engine import Engine
 from paceline.hosts.leader.registry import HostRegistry
-from paceline.hosts.values import HostCli, HostFacts, HostLoad, HostState, Login, Presence
+from paceline.hosts.messages import HostCli, HostFacts, HostLoad, HostState, Login, Presence
 from paceline.settings import HostSettings
 from paceline.testing.engine_harness import EngineHarness, Script, succeed
 

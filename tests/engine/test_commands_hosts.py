@@ -4,7 +4,7 @@ from pathlib import Path
 
 from paceline.engine import command_log
 from paceline.engine.commands import remove_limit, scope_meant, set_limit
-from paceline.hosts.values import known_hosts, save_hosts
+from paceline.hosts.messages import known_hosts, save_hosts
 from paceline.settings import HostSettings, load_settings
 from paceline.store import SqliteStore
 

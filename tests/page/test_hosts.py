@@ -11,8 +11,7 @@ from tests.page.conftest import MakeDaemon
 from tests.page.daemon import page_address
 from tests.page.test_accessibility import overflowing
 
-from paceline.hosts.messages import JoinRequest, Reports
-from paceline.hosts.values import HostCli, HostFacts, HostLoad, Login
+from paceline.hosts.messages import HostCli, HostFacts, HostLoad, JoinRequest, Login, Reports
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

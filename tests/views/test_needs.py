@@ -10,8 +10,7 @@ from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, RateLimi
 from paceline.core.values.tickets import Ticket
 from paceline.settings import KeyPoolSettings
 from paceline.store import Balances, Campaign, SpendRow, StoppedUnits
-from paceline.views.accounts import AccountBudget, AccountView, KeyView, account_views
-from paceline.views.capacity import capacity_rows
+from paceline.views.capacity import AccountBudget, AccountView, KeyView, account_views, capacity_rows
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.needs import Need, NeedSources, by_reason, needs
 

@@ -15,8 +15,7 @@ from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
 from paceline.store import Added
 from paceline.store.interface import CampaignState
-from paceline.views.accounts import AccountView
-from paceline.views.capacity import ScopeCapacity, ScopeWindow
+from paceline.views.capacity import AccountView, ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow
 from paceline.views.needs import Need

@@ -30,8 +30,7 @@ from paceline.events import Event, is_campaign_wait
 from paceline.settings import Settings
 from paceline.settings.documents import did_you_mean
 from paceline.store import Campaign, Cost, Store, StoredEvent, Unit
-from paceline.views.accounts import AccountBudget, AccountView, KeyView
-from paceline.views.capacity import ScopeCapacity
+from paceline.views.capacity import AccountView, ScopeCapacity, SpentBudget
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, MemberFailure, SpendSum
 from paceline.views.safe_text import printable as printable
 from paceline.views.units import iter_units
@@ -479,7 +478,7 @@ def account_notes(account: AccountView, now: float, zone: ZoneInfo) -> list[str]
     return notes
 
 
-def budget_text(key: KeyView | AccountBudget, now: float, zone: ZoneInfo) -> str:
+def budget_text(key: SpentBudget, now: float, zone: ZoneInfo) -> str:
     """Return what a key or an account has spent of its budget: `$3.10 of $5/day`; empty without one."""
     if key.budget is None:
         return ""

@@ -21,8 +21,7 @@ from paceline.leadership.election import Leader
 from paceline.leadership.fleet import this_machine
 from paceline.settings.model import ApiTable
 from paceline.store import Balances
-from paceline.views.accounts import AccountView, KeyList, account_views, key_list, known_accounts
-from paceline.views.capacity import FleetState
+from paceline.views.capacity import AccountView, FleetState, KeyList, account_views, key_list, known_accounts
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend, MemberFailure
 
 # -- addresses ----------------------------------------------------------------------------------------

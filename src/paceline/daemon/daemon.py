@@ -28,7 +28,7 @@ from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.engine import Engine
 from paceline.engine.store_outage import StoreOutage
 from paceline.errors import OUTAGES, EngineBusy, LeadLost, PacelineError
-from paceline.hosts.values import local_machine
+from paceline.hosts.messages import local_machine
 from paceline.hosts.worker.link import HostToken
 from paceline.hosts.worker.worker import WorkerRequest, add_own_host, open_worker, own_host, sole_user
 from paceline.leadership.election import Leader

@@ -21,7 +21,7 @@ from paceline.errors import EngineBusy, InvalidSettings
 from paceline.executors.process import raise_file_limit
 from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.leader.registry import NO_HOSTS
-from paceline.hosts.values import StoredHost
+from paceline.hosts.messages import StoredHost
 from paceline.leadership.election import ENGINE, Leader, LeaderLock, new_owner, resign
 from paceline.leadership.fleet import FleetHomes, new_leader, wait_for_lead, want_lead
 from paceline.limiter.governor_driver import UsageSource

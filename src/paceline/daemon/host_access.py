@@ -8,7 +8,7 @@ from paceline.errors import InvalidInput, LaunchFailed
 from paceline.hosts.launchers.interface import WorkerLauncher
 from paceline.hosts.launchers.ssh import SshTunnel, tunnel_ports
 from paceline.hosts.leader.worker_supervision import launcher_of
-from paceline.hosts.values import stored_host_states
+from paceline.hosts.messages import stored_host_states
 from paceline.leadership.fleet import this_machine
 from paceline.settings import HostSettings
 from paceline.settings.documents import Mistakes, read_toml

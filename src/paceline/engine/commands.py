@@ -21,7 +21,7 @@ from paceline.engine import command_log
 from paceline.engine.command_log import signature
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
-from paceline.hosts.values import known_hosts, save_hosts
+from paceline.hosts.messages import known_hosts, save_hosts
 from paceline.settings import HostSettings, Settings
 from paceline.settings.documents import did_you_mean, nearest
 from paceline.settings.plan_file import Plan, campaign_with_changes, import_in_steps

@@ -28,7 +28,7 @@ from paceline.executors import Executor
 from paceline.hosts.jobs import BackgroundJobs
 from paceline.hosts.leader.host import LocalHost
 from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry, WorkerRequests
-from paceline.hosts.values import StoredHost
+from paceline.hosts.messages import StoredHost
 from paceline.leadership.fleet import FleetHomes
 from paceline.leadership.lease import LeaderLease
 from paceline.limiter import Limiter

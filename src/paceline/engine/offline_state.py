@@ -17,7 +17,7 @@ from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
 from paceline.errors import PacelineError
-from paceline.hosts.values import stored_host_states
+from paceline.hosts.messages import stored_host_states
 from paceline.store import Campaign, Store, StoredSlot
 
 

@@ -1,6 +1,7 @@
 """The read model: frozen values for people, built from one reading of the store and the Governor.
 
-    capacity         what every view is built from, read at one moment; one row for each scope, its quota windows
+    capacity         what every view is built from, read at one moment; one row for each scope, its quota windows;
+                     accounts and keys of clients, without their secrets, with what they have spent
     status           the engine, the pool and the totals; a campaign and its progress, and when the rest will be done
     units            a unit, its row in results, its details and events, pages of units, and live sessions
     campaign_report  the report on a campaign
@@ -8,7 +9,6 @@
     why              what a unit waits for
     needs            what waits for a person
     timeline         the last day: sessions, marks, and in-flight against the limit
-    accounts         accounts and keys of clients, without their secrets, with what they have spent
     gateway_calls    calls of the gateway, and what they cost
     hosts            other machines
     transcript       what an agent said and did, as text

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from paceline.core.values.fields import fields_of
-from paceline.hosts.values import HostCli, HostPresence, HostState, Login
+from paceline.hosts.messages import HostCli, HostPresence, HostState, Login
 
 MOST_PROBLEMS: Final = 3
 """How many problems of logins a row names. One account that expires has the same problem on every host."""

@@ -14,8 +14,7 @@ from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.engine.commands import reason_family
 from paceline.settings import KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits
-from paceline.views.accounts import AccountBudget, AccountView, KeyView
-from paceline.views.capacity import ScopeCapacity
+from paceline.views.capacity import AccountBudget, AccountView, KeyView, ScopeCapacity, SpentBudget
 from paceline.views.gateway_calls import MemberFailure
 from paceline.views.hosts import HostRow
 from paceline.views.safe_text import printable
@@ -112,7 +111,7 @@ def _of_accounts(sources: NeedSources) -> Iterator[Need]:
         if (expiry := each.expiry) is not None and expiry.is_due(sources.now):
             title, since = expiry.text(each.name, sources.now), expiry.at if expiry.at <= sources.now else None
             yield Need("expiring_login", title, expiry.fix, "none", each.name, since=since)
-    spending: list[tuple[str, AccountBudget | KeyView]] = [
+    spending: list[tuple[str, SpentBudget]] = [
         *((f"account {name}", budget) for name, budget in _budgets(sources.accounts)),
         *((f"key {key.name}", key) for key in sources.keys),
     ]

@@ -14,8 +14,7 @@ from tests.workspaces.finished_units import new_repository
 from paceline.api.tokens import host_token_of
 from paceline.errors import Refused, WorkspaceError
 from paceline.hosts.jobs import Job
-from paceline.hosts.messages import Call, CallReport, JoinRequest, NumberedReport, OrdersRequest, Reports
-from paceline.hosts.values import HostLoad
+from paceline.hosts.messages import Call, CallReport, HostLoad, JoinRequest, NumberedReport, OrdersRequest, Reports
 from paceline.hosts.worker.link import HttpLink, read_token
 from paceline.workspaces import Change, Prepared, commit_all, prepare
 

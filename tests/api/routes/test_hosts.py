@@ -6,8 +6,7 @@ import msgspec
 from tests.daemon import Daemon, RunDaemon
 
 from paceline.api.tokens import host_token_of
-from paceline.hosts.messages import PROTOCOL, JoinRequest
-from paceline.hosts.values import HostFacts, HostLoad
+from paceline.hosts.messages import PROTOCOL, HostFacts, HostLoad, JoinRequest
 
 BOX1 = "[hosts.box1]\nmax_sessions = 3\nlabels = ['gpu']\n"
 FACTS = HostFacts(

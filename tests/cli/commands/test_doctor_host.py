@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.cli.commands.doctor import Finding, host_findings
-from paceline.hosts.values import HostCli, HostFacts, HostState, Login
+from paceline.hosts.messages import HostCli, HostFacts, HostState, Login
 from paceline.settings import HostSettings
 from paceline.views.hosts import host_views
 

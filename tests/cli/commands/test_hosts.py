@@ -9,7 +9,7 @@ from tests.cli.conftest import Workspace
 
 from paceline.agents.account import login_on
 from paceline.daemon.home import open_home
-from paceline.hosts.values import known_hosts
+from paceline.hosts.messages import known_hosts
 from paceline.settings import HostSettings
 
 

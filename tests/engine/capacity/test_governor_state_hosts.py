@@ -2,7 +2,7 @@
 
 from paceline.core import Governor, GovernorSettings
 from paceline.engine.capacity.governor_state import AddedHostLimits
-from paceline.hosts.values import HostState
+from paceline.hosts.messages import HostState
 from paceline.settings import HostSettings
 
 

@@ -7,7 +7,7 @@ from paceline.agents.account import Account
 from paceline.core import Deferred
 from paceline.engine.dispatch.placement import EXCLUDED_SECONDS, Exclusions, Placement
 from paceline.engine.settings import CampaignAccounts
-from paceline.hosts.values import HostCli, HostFacts, HostLoad, HostState, Login
+from paceline.hosts.messages import HostCli, HostFacts, HostLoad, HostState, Login
 from paceline.settings import HostSettings, MachineTable
 from paceline.store import Campaign
 

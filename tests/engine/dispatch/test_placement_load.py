@@ -6,7 +6,7 @@ from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 from paceline.core import GovernorSettings
 from paceline.engine.dispatch.placement import READ_SECONDS, LocalMachine, logins_on
 from paceline.engine.settings import EngineSettings
-from paceline.hosts.values import HostLoad
+from paceline.hosts.messages import HostLoad
 from paceline.settings import HostSettings, MachineTable
 from paceline.testing.engine_harness import MAX_1, NOW
 

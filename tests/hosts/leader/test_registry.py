@@ -22,6 +22,8 @@ from paceline.hosts.messages import (
     Call,
     CallReport,
     Follow,
+    HostFacts,
+    HostLoad,
     JoinRequest,
     Kill,
     NumberedReport,
@@ -32,9 +34,10 @@ from paceline.hosts.messages import (
     SessionReport,
     Start,
     Stop,
+    StoredHost,
     Sweep,
+    save_hosts,
 )
-from paceline.hosts.values import HostFacts, HostLoad, StoredHost, save_hosts
 from paceline.leadership.lease import LeaderLease
 from paceline.settings import HostSettings
 from paceline.simulation.clock import VirtualClock

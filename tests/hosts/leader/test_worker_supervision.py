@@ -14,7 +14,7 @@ from paceline.hosts.leader.worker_supervision import (
     RETURN_SECONDS,
     WorkerSupervision,
 )
-from paceline.hosts.values import HostState, Presence
+from paceline.hosts.messages import HostState, Presence
 from paceline.settings import HostSettings
 
 SSH = HostSettings(name="box1", ssh="user@box1", labels=("gpu",))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.hosts.messages import ProbedAccount
-from paceline.hosts.values import HostCli, Login
+from paceline.hosts.messages import HostCli, Login, ProbedAccount
 from paceline.hosts.worker.facts import FactsReader, login_problem
 
 

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from paceline.errors import InvalidInput, LinkDown, NotJoined, PacelineError, Refused
-from paceline.hosts.messages import Orders, OrdersRequest, Reports, ReportsTaken
-from paceline.hosts.values import HostLoad
+from paceline.hosts.messages import HostLoad, Orders, OrdersRequest, Reports, ReportsTaken
 from paceline.hosts.worker.link import HostToken, HttpLink, check_address, read_token
 
 TOKEN = HostToken("box1", "box1.s3cret")

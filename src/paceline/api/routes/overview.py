@@ -19,8 +19,7 @@ from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Ses
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
 from paceline.errors import InvalidInput
-from paceline.views.accounts import AccountView, account_views, key_list, known_accounts
-from paceline.views.capacity import capacity_rows, scope_windows
+from paceline.views.capacity import AccountView, account_views, capacity_rows, key_list, known_accounts, scope_windows
 from paceline.views.hosts import host_rows
 from paceline.views.needs import MOST_REASONS, NeedSources, needs
 from paceline.views.status import Status, campaign_views, read_status

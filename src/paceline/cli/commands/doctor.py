@@ -52,8 +52,7 @@ from paceline.errors import (
 )
 from paceline.executors.openclaw_child import GatewayDown, SpawnRefused, ToolGateway, gateway_of
 from paceline.executors.private_folder import is_open_to_others
-from paceline.hosts.messages import ProbedAccount
-from paceline.hosts.values import HostFacts
+from paceline.hosts.messages import HostFacts, ProbedAccount
 from paceline.hosts.worker.facts import FactsReader, printed_version
 from paceline.settings import Settings, load_settings
 from paceline.settings.preflight import Advice, campaign_advice, check_payers, hold_advice, troubles_here

@@ -36,7 +36,7 @@ from paceline.engine.key_commands import (
 )
 from paceline.errors import InvalidInput, UnknownName
 from paceline.settings import Settings
-from paceline.views.accounts import KeyView, new_key_view, revoked_key_view
+from paceline.views.capacity import KeyView, new_key_view, revoked_key_view
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 
 # -- gateway ------------------------------------------------------------------------------------------

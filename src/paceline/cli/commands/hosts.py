@@ -18,7 +18,7 @@ from paceline.daemon.times import relative
 from paceline.engine.commands import add_host, remove_host
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
 from paceline.hosts.launchers.ssh import SshLauncher
-from paceline.hosts.values import known_hosts
+from paceline.hosts.messages import known_hosts
 from paceline.settings import HostSettings
 from paceline.settings.documents import did_you_mean
 from paceline.settings.host_fields import LOCAL_HOST, make_host

@@ -57,8 +57,7 @@ from paceline.errors import InvalidInput, UnknownName
 from paceline.events import is_campaign_wait
 from paceline.settings.documents import did_you_mean
 from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
-from paceline.views.accounts import AccountBudget, AccountView, KeyView
-from paceline.views.capacity import FleetState, ScopeCapacity, capacity_rows, limit_rows
+from paceline.views.capacity import AccountView, FleetState, ScopeCapacity, SpentBudget, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure
 from paceline.views.status import CampaignSummary, StatusSummary, campaign_summary, read_status_summary
 from paceline.views.units import UnitEvents, iter_units
@@ -354,7 +353,7 @@ class _Capacity(msgspec.Struct, frozen=True):
 
     scopes: Sequence[ScopeCapacity]
     failures: Sequence[MemberFailure]
-    budgets: Mapping[str, AccountBudget | KeyView]
+    budgets: Mapping[str, SpentBudget]
     missing: Mapping[str, str]
 
 
@@ -375,9 +374,7 @@ def _capacity_of(home: Home, name: str) -> _Capacity | None:
     if not found:
         return None
     known = [each for each in read_accounts(home, fleet) if each.scope in meant]
-    budgets: dict[str, AccountBudget | KeyView] = {
-        each.scope: each.daily_budget for each in known if each.daily_budget is not None
-    }
+    budgets: dict[str, SpentBudget] = {each.scope: each.daily_budget for each in known if each.daily_budget is not None}
     keys = [each for each in read_keys(home, fleet.now).keys if scope_of_key(each.name) in meant]
     budgets |= {scope_of_key(each.name): each for each in keys if each.budget is not None}
     is_live = live.scopes is not None

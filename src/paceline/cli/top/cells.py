@@ -35,8 +35,7 @@ from paceline.daemon.times import clock_time
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.offline_state import OfflineState
 from paceline.store import Campaign, StoredEvent, Unit
-from paceline.views.accounts import AccountView, KeyView
-from paceline.views.capacity import FleetState, ScopeCapacity, capacity_rows, limit_rows
+from paceline.views.capacity import AccountView, FleetState, KeyView, ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
 from paceline.views.status import (
     CampaignView,

@@ -13,7 +13,7 @@ from paceline.core.values.scopes import CHECKS, KEY
 from paceline.engine import command_log
 from paceline.errors import InvalidSnapshot
 from paceline.events import Event
-from paceline.hosts.values import HostState
+from paceline.hosts.messages import HostState
 from paceline.store import Campaign, HashedKey, Store
 
 GOVERNOR_STATE = "governor"

@@ -19,7 +19,7 @@ from paceline.agents.account import login_on, split_login
 from paceline.core import Deferred
 from paceline.core.values.verdicts import Reason
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
-from paceline.hosts.values import HostFacts, HostLoad, HostState, read_load
+from paceline.hosts.messages import HostFacts, HostLoad, HostState, read_load
 from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST, names_host
 from paceline.store import Campaign

@@ -35,7 +35,7 @@ from paceline.executors.proc_table import boot_id
 from paceline.executors.spool import Spool, is_locked, read_session_status, spool_root
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time, worker_argv, worker_environment
 from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
-from paceline.hosts.values import END_VARIABLE, allocation_end
+from paceline.hosts.messages import END_VARIABLE, allocation_end
 from paceline.settings import HostSettings
 
 ORDER_FILE: Final = "pilot-order.json"

@@ -27,18 +27,22 @@ from paceline.executors.interface import DEFAULT_GRACE_SECONDS, output_problem
 from paceline.hosts.jobs import Jobs, RemoteJobs
 from paceline.hosts.messages import (
     Archive,
+    HostFacts,
+    HostLoad,
+    HostState,
     JoinRequest,
     Kill,
     NumberedOrder,
     Order,
+    Presence,
     SessionOrder,
     SessionReport,
     Start,
     Stop,
+    StoredHost,
     Sweep,
     follow_of,
 )
-from paceline.hosts.values import HostFacts, HostLoad, HostState, Presence, StoredHost
 from paceline.leadership.lease import LeaderLease
 from paceline.settings import HostSettings
 from paceline.store import Unit

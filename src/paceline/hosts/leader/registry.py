@@ -18,10 +18,14 @@ from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, Versi
 from paceline.executors import Handle
 from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
 from paceline.hosts.messages import (
+    JOINED_STATE,
+    LOCAL_STATE,
     PROTOCOL,
     Call,
     CallReport,
     FactsReport,
+    HostFacts,
+    HostState,
     Joined,
     JoinRequest,
     Orders,
@@ -29,14 +33,8 @@ from paceline.hosts.messages import (
     Reports,
     ReportsTaken,
     SessionReport,
-    WorkerSettings,
-)
-from paceline.hosts.values import (
-    JOINED_STATE,
-    LOCAL_STATE,
-    HostFacts,
-    HostState,
     StoredHost,
+    WorkerSettings,
     known_hosts,
     local_machine,
     stored_hosts,

@@ -20,7 +20,7 @@ from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart, work
 from paceline.hosts.launchers.ray_nodes import RayLauncher
 from paceline.hosts.launchers.slurm import SlurmLauncher
 from paceline.hosts.launchers.ssh import SshLauncher
-from paceline.hosts.values import HostState
+from paceline.hosts.messages import HostState
 from paceline.settings import HostSettings
 
 log = logging.getLogger("paceline.daemon")

@@ -45,10 +45,8 @@ from paceline.hosts.messages import (
     ReportsTaken,
     Start,
     Stop,
-    Sweep,
-)
-from paceline.hosts.values import (
     StoredHost,
+    Sweep,
     allocation_end,
     known_hosts,
     read_load,

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.store import Balances, ClientKey, HashedKey, KeyBudget, SpendRow
-from paceline.views.accounts import KeyList, KeyView, key_list
+from paceline.views.capacity import KeyList, KeyView, key_list
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
