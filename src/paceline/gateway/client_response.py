@@ -41,8 +41,11 @@ Members = dict[str, msgspec.Raw]
 _OBJECT = msgspec.json.Decoder(Members)
 
 
-class ReadFlow(Protocol):
-    """The reading side of the client's connection."""
+class ClientFlow(Protocol):
+    """uvicorn's `FlowControl` of the client's connection."""
+
+    read_paused: bool
+    write_paused: bool
 
     def pause_reading(self) -> None: ...
 
@@ -52,7 +55,7 @@ class ReadFlow(Protocol):
 class RequestBody:
     """The part of the body that has arrived so far."""
 
-    def __init__(self, flow: ReadFlow) -> None:
+    def __init__(self, flow: ClientFlow) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
         self.is_complete = False
@@ -65,7 +68,7 @@ class RequestBody:
         self._members: Members | None = None
 
     @classmethod
-    def whole(cls, data: bytes, flow: ReadFlow) -> Self:
+    def whole(cls, data: bytes, flow: ClientFlow) -> Self:
         body = cls(flow)
         body.receive(data)
         body.end()

@@ -26,6 +26,7 @@ from paceline.gateway.client_response import (
     CONTINUE,
     KEPT_BYTES,
     WAITING_BYTES,
+    ClientFlow,
     ClientResponse,
     Members,
     RequestBody,
@@ -35,7 +36,6 @@ from paceline.gateway.client_response import (
 from paceline.gateway.http_heads import header_value, lowered
 from paceline.gateway.key_pools import (
     SESSION_BYTES,
-    Choice,
     KeyPools,
     PoolRequest,
     look_again_seconds,
@@ -72,17 +72,6 @@ from paceline.settings import KeyPoolSettings
 from paceline.settings.model import price_list
 
 log = logging.getLogger("paceline.gateway")
-
-
-class ClientFlow(Protocol):
-    """uvicorn's `FlowControl`."""
-
-    read_paused: bool
-    write_paused: bool
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 class ClientConnection(Protocol):
@@ -353,7 +342,9 @@ class Exchange:
                     gateway.spend.check_account(request.route.account, self.record.model, self._estimate)
                     waiting = gateway.limiter.slot_for(admission(self.record.scope))
                 elif (choice := gateway.key_pools.choose(self._pool, gateway.limiter, admission)) is not None:
-                    request, waiting = self._note_choice(choice), choice.waiting
+                    request, waiting = choice.request, choice.waiting
+                    self.record.account, self.record.scope = request.route.account.name, choice.scope
+                    self.record.model = kept_model(choice.model)
                 elif refused is not None:
                     self._finish(refused)  # the answer of the last account that was reached
                     return
@@ -548,13 +539,6 @@ class Exchange:
         if self._has_own_key or self.record.account is None:
             return None
         return refused_key(self._gateway.limiter, self._gateway.access.accounts[self.record.account])
-
-    def _note_choice(self, choice: Choice) -> UpstreamRequest:
-        """Note the account of a pool that the request waits for, or has a slot of."""
-        record = self.record
-        record.account, record.scope = choice.request.route.account.name, choice.scope
-        record.model = kept_model(choice.model)
-        return choice.request
 
     def _note_waited(self, seconds: float) -> None:
         self._times.waited += seconds

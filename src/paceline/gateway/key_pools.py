@@ -201,41 +201,30 @@ class KeyPools:
             self._access.keys.check_present(request.arrived.client)
         deferred: list[_Candidate] = []
         useless: list[GatewayError] = []
-        request.choice = self._first_open(request, limiter, admission, deferred, useless)
-        if request.choice is None and (best := best_to_wait_for(deferred)) is not None:
-            request.choice = best.choice
-        if request.choice is None and not request.refused_by:
-            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
-        return request.choice
-
-    def _first_open(
-        self,
-        request: PoolRequest,
-        limiter: Limiter,
-        admission: Admission,
-        deferred: list[_Candidate],
-        useless: list[GatewayError],
-    ) -> Choice | None:
-        """Return the first account that has a slot now, and note why the others before it have none."""
         for choice in self._choices(request, limiter, admission, useless):
             account = choice.request.route.account
             is_last_resort = choice.fallback is not None or self.failures.is_tried_last(
                 account.name, limiter.clock.now()
             )
             if is_last_resort and any(not _is_closed(each) for each in deferred):
-                return None  # an open account will have room; the choices that follow are last resorts too
+                break  # an open account will have room; the choices that follow are last resorts too
             try:
                 verdict = choice.waiting.enter_now()
             except CapacityError:
-                return choice  # nothing is granted now; the wait ends, or says why
+                verdict = None  # nothing is granted now; the wait ends, or says why
             if verdict is None:
+                request.choice = choice
                 return choice
             refused = None if choice.request.has_own_key else refused_key(limiter, account)
             if refused is not None:
                 useless.append(refused)
             else:
                 deferred.append(_Candidate(choice, verdict))
-        return None
+        best = best_to_wait_for(deferred)
+        request.choice = None if best is None else best.choice
+        if best is None and not request.refused_by:
+            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
+        return request.choice
 
     def _choices(
         self, request: PoolRequest, limiter: Limiter, admission: Admission, useless: list[GatewayError]

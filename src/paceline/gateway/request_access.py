@@ -295,6 +295,7 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     has_own_key: bool
     """Whether the client pays with its own key. Errors about that key then say nothing about the account's."""
     is_chunked: bool
+    takes_slot: bool
     expects_continue: bool
     """Whether the client sends its body only after `100 Continue`."""
     session: str | None = None
@@ -309,10 +310,6 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     def client(self) -> ClientKey | None:
         """The key of a client, if the request came with one."""
         return self.login.client
-
-    @property
-    def takes_slot(self) -> bool:
-        return self.method == "POST" and self.route.is_model_call
 
 
 class RequestAccess:
@@ -405,7 +402,8 @@ class RequestAccess:
         else:
             wanted = key_position(route.account.provider, route.family, position)
             key_headers, target = with_key(sorted_headers.keys, target, self._key(route.account), wanted)
-        if head.method == "POST" and route.is_model_call:
+        takes_slot = head.method == "POST" and route.is_model_call
+        if takes_slot:
             sorted_headers.accept_readable()
         request = UpstreamRequest(
             route=route,
@@ -414,6 +412,7 @@ class RequestAccess:
             headers=sorted_headers.forwarded,
             has_own_key=position is None,
             is_chunked=sorted_headers.is_chunked,
+            takes_slot=takes_slot,
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
             login=login,

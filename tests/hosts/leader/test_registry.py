@@ -197,7 +197,7 @@ async def test_a_worker_that_joins_again_follows_what_it_has_and_starts_what_it_
     worker.join()
     handles = {name: started(leader, name) for name in ("has", "never-got", "lost-its-folder")}
     worker.report(running("has"), running("lost-its-folder"))
-    leader.hosts.stop(handles["has"])
+    leader.hosts.holder_of(handles["has"]).stop(handles["has"])
 
     worker.join("has")
 
@@ -235,7 +235,7 @@ async def test_a_home_that_is_used_from_another_machine_waits_until_nothing_runs
     with pytest.raises(EngineBusy, match="until its lease is over; ask again"):
         leader.workers.join("box1", request)
 
-    leader.hosts.archive(handle)
+    leader.hosts.holder_of(handle).archive(handle)
 
     assert leader.workers.join("box1", request).leader == "one"
 
@@ -253,7 +253,7 @@ async def test_an_archived_session_is_put_away_even_if_the_worker_was_gone(leade
     worker.join()
     handle = started(leader, "a1")
     await worker.orders()
-    leader.hosts.archive(handle)
+    leader.hosts.holder_of(handle).archive(handle)
 
     worker.join("a1")
 
@@ -370,7 +370,7 @@ async def test_a_host_that_was_removed_is_forgotten_once_nothing_runs_there(
     leader.hosts.read_settings()
     before = [state.name for state in leader.hosts.states()]
 
-    leader.hosts.archive(kept)
+    leader.hosts.holder_of(kept).archive(kept)
     leader.hosts.read_settings()
 
     assert (before, leader.hosts.states()) == (["box1"], [])
@@ -438,7 +438,7 @@ async def test_a_session_is_killed_once(leader: Leader, worker: PaperWorker) -> 
     handle = started(leader, "a1")
     await worker.orders()
     for _ in range(3):
-        leader.hosts.kill(handle)
+        leader.hosts.holder_of(handle).kill(handle)
     assert await worker.orders() == [Kill(attempt_id="a1")]
 
 

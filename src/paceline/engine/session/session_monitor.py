@@ -220,10 +220,10 @@ class SessionMonitor:
     def _stop(self, session: LiveSession, now: float) -> None:
         """Ask for the end once, and kill a supervisor that does not react."""
         if session.stop_asked_at is None:
-            self._hosts.stop(session.handle)
+            self._hosts.holder_of(session.handle).stop(session.handle)
             session.stop_asked_at = now
         elif now - session.stop_asked_at > STOP_SECONDS:
-            self._hosts.kill(session.handle)
+            self._hosts.holder_of(session.handle).kill(session.handle)
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class SessionMonitor:
                 self.unarchived.append(handle)
 
     def _put_away(self, handle: Handle) -> bool:
-        self._hosts.archive(handle)
+        self._hosts.holder_of(handle).archive(handle)
         return True
 
     def store(

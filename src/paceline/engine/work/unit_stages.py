@@ -219,7 +219,7 @@ class UnitStages:
         if work.job is not None:
             self._dropped[f"{work.unit.attempt_id}-job"] = work.job
         if work.handle is not None:
-            self._hosts.stop(work.handle)
+            self._hosts.holder_of(work.handle).stop(work.handle)
             self._ended.append(work.handle)
         if isinstance(work, Preparation):
             self._governor.abandon(work.ticket.id, now=now)
@@ -249,7 +249,7 @@ class UnitStages:
         for handle in waiting:
             with contextlib.suppress(PacelineError, OSError):
                 if handle.state().is_over:
-                    self._hosts.archive(handle)
+                    self._hosts.holder_of(handle).archive(handle)
                     continue
             self._ended.append(handle)
 

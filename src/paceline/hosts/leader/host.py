@@ -131,12 +131,6 @@ class Host(Protocol):
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
         """Return what the session prints, read into signals and facts."""
 
-    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None: ...
-
-    def kill(self, handle: Handle) -> None: ...
-
-    def archive(self, handle: Handle) -> None: ...
-
 
 class LocalHost:
     """The leader's own machine: sessions are processes of its executor, and start only while the engine leads."""
@@ -177,15 +171,6 @@ class LocalHost:
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
         return LocalOutput(handle, provider, tz)
-
-    def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
-        self.executor.stop(handle, grace)
-
-    def kill(self, handle: Handle) -> None:
-        self.executor.kill(handle)
-
-    def archive(self, handle: Handle) -> None:
-        self.executor.archive(handle)
 
 
 # -- a machine with a worker -------------------------------------------------------------------------

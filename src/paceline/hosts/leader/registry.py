@@ -15,7 +15,7 @@ import msgspec
 from paceline.agents.account import login_on, split_login
 from paceline.clock import seconds_since_boot
 from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
-from paceline.executors import Handle
+from paceline.executors import Executor, Handle
 from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
 from paceline.hosts.messages import (
     JOINED_STATE,
@@ -119,17 +119,9 @@ class HostRegistry:
         """Return whether the name is that of a host with a worker."""
         return name not in (LOCAL_HOST, *self._own) and (name in self._remote or name in self.settings)
 
-    def stop(self, handle: Handle) -> None:
-        self._of_handle(handle).stop(handle)
-
-    def kill(self, handle: Handle) -> None:
-        self._of_handle(handle).kill(handle)
-
-    def archive(self, handle: Handle) -> None:
-        self._of_handle(handle).archive(handle)
-
-    def _of_handle(self, handle: Handle) -> Host:
-        return self.remote(handle.host) if isinstance(handle, RemoteSession) else self.local
+    def holder_of(self, handle: Handle) -> RemoteHost | Executor:
+        """Return what stops, kills and archives the session."""
+        return self.remote(handle.host) if isinstance(handle, RemoteSession) else self.local.executor
 
     # -- who is there --------------------------------------------------------------------------
 
