@@ -27,7 +27,7 @@ from paceline.errors import OUTAGES, EngineBusy, LeadLost, StoreDamaged, StoreEr
 from paceline.executors import Executor
 from paceline.hosts.jobs import BackgroundJobs
 from paceline.hosts.leader.host import LocalHost
-from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry, WorkerRequests
+from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry
 from paceline.hosts.messages import StoredHost
 from paceline.leadership.fleet import FleetHomes
 from paceline.leadership.lease import LeaderLease
@@ -213,12 +213,7 @@ class Engine:
             emit=self.emit,
             wake=self.wake,
         )
-        self.workers = WorkerRequests(
-            self.hosts,
-            self.settings.for_workers(local.user_home),
-            owner=self.lead.owner,
-            now=self.clock.now,
-        )
+        self.hosts.worker_settings = self.settings.for_workers(local.user_home)
         self.cycle = Cycle(
             self.store,
             self.driver,

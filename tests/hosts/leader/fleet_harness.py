@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.errors import LinkDown
-from paceline.hosts.leader.registry import WorkerRequests
+from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import Joined, JoinRequest, Orders, OrdersRequest, Reports, ReportsTaken
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import Worker
@@ -132,23 +132,23 @@ class _LeaderSide:
 
     async def join(self, request: JoinRequest) -> Joined:
         self._check()
-        return self._workers().join(self._host, request)
+        return self._hosts().join(self._host, request)
 
     async def orders(self, request: OrdersRequest) -> Orders:
         self._check()
         engine = self._fleet.engine
-        orders = await self._workers().orders(self._host, request)
+        orders = await self._hosts().orders(self._host, request)
         if engine is not self._fleet.engine:
             raise LinkDown("the leader was killed")
         return orders
 
     async def report(self, reports: Reports) -> ReportsTaken:
         self._check()
-        return self._workers().report(self._host, reports)
+        return self._hosts().report(self._host, reports)
 
-    def _workers(self) -> WorkerRequests:
+    def _hosts(self) -> HostRegistry:
         engine = self._fleet.engine
-        return engine.workers
+        return engine.hosts
 
     def _check(self) -> None:
         if not self._fleet.is_leading:

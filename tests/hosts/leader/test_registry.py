@@ -16,7 +16,7 @@ from paceline.errors import EngineBusy, HostLost, HostTaken, NotJoined, UnknownN
 from paceline.executors import SessionState
 from paceline.hosts.jobs import OutputPiece, read_output
 from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, LocalHost, RemoteSession
-from paceline.hosts.leader.registry import HostRegistry, WorkerRequests
+from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import (
     Archive,
     Call,
@@ -81,7 +81,7 @@ class Leader:
             own={} if own is None else {own: StoredHost(worker=f"home of {own}", host_lease=None, facts=FACTS)},
             emit=lambda name, **_: self.events.append(name),
         )
-        self.workers = WorkerRequests(self.hosts, self.settings.for_workers(None), owner=owner, now=self.clock.now)
+        self.hosts.worker_settings = self.settings.for_workers(None)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.step(seconds)
@@ -102,11 +102,11 @@ class PaperWorker:
 
     def join(self, *attempts: str, protocol: int = 1) -> None:
         request = JoinRequest(worker=self.worker, pid=1, facts=FACTS, attempts=attempts, protocol=protocol)
-        self.joining = self.leader.workers.join("box1", request).joining
+        self.joining = self.leader.hosts.join("box1", request).joining
         self.seen = self.reported = 0
 
     async def orders(self, *, confirm: bool = True) -> list[Order]:
-        got = await self.leader.workers.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
+        got = await self.leader.hosts.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
         if got.orders and confirm:
             self.seen = got.orders[-1].number
         return [each.order for each in got.orders]
@@ -117,7 +117,7 @@ class PaperWorker:
         if not again:
             self.reported += len(reports)
         sent = Reports(joining=self.joining, load=HostLoad(), reports=tuple(numbered))
-        return self.leader.workers.report("box1", sent).through
+        return self.leader.hosts.report("box1", sent).through
 
 
 @pytest.fixture
@@ -233,11 +233,11 @@ async def test_a_home_that_is_used_from_another_machine_waits_until_nothing_runs
     moved = msgspec.structs.replace(FACTS, machine="box7/0", hostname="box7")
     request = JoinRequest(worker="home-1", pid=2, facts=moved)
     with pytest.raises(EngineBusy, match="until its lease is over; ask again"):
-        leader.workers.join("box1", request)
+        leader.hosts.join("box1", request)
 
     leader.hosts.holder_of(handle).archive(handle)
 
-    assert leader.workers.join("box1", request).leader == "one"
+    assert leader.hosts.join("box1", request).leader == "one"
 
 
 async def test_a_session_that_the_worker_never_began_is_lost(leader: Leader, worker: PaperWorker) -> None:
@@ -288,7 +288,7 @@ async def test_a_worker_of_another_version_and_an_unknown_host_are_refused(leade
     with pytest.raises(VersionMismatch, match="install the same version on both"):
         worker.join(protocol=2)
     with pytest.raises(UnknownName, match="there is no host 'box9'"):
-        leader.workers.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
+        leader.hosts.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
     assert leader.presence == "absent"
 
 

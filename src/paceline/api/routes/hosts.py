@@ -23,7 +23,7 @@ from paceline.api.context import ApiContext, Context
 from paceline.engine.engine import Engine
 from paceline.errors import LeadLost
 from paceline.hosts.jobs import MOST_SENT_BYTES, may_send, write_wanted
-from paceline.hosts.leader.registry import WorkerRequests
+from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import JoinRequest, OrdersRequest, Reports
 from paceline.views.hosts import Hosts, host_views
 
@@ -48,22 +48,22 @@ def get_hosts(context: Context) -> Hosts:
 
 @post("/v1/hosts/{name:str}/join", status_code=200, include_in_schema=False)
 async def post_join(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
-    joined = _workers(context).join(name, await read_body(request, JoinRequest))
+    joined = _hosts(context).join(name, await read_body(request, JoinRequest))
     return _json(joined)
 
 
 @post("/v1/hosts/{name:str}/orders", status_code=200, include_in_schema=False)
 async def post_orders(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
     body = await read_body(request, OrdersRequest)
-    orders = await _workers(context).orders(name, body)
-    _workers(context)  # the lead may have been lost meanwhile
+    orders = await _hosts(context).orders(name, body)
+    _hosts(context)  # the lead may have been lost meanwhile
     return _json(orders)
 
 
 @post("/v1/hosts/{name:str}/reports", status_code=200, include_in_schema=False, request_max_body_size=PLAN_BYTES)
 async def post_reports(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
     body = await read_body(request, Reports)
-    return _json(_workers(context).report(name, body))
+    return _json(_hosts(context).report(name, body))
 
 
 @post("/v1/hosts/{name:str}/bundles/{call_id:str}/wanted", status_code=200, include_in_schema=False)
@@ -71,7 +71,7 @@ async def post_wanted(
     request: Request[Any, Any, Any], context: Context, name: FromPath[str], call_id: FromPath[str]
 ) -> Stream:
     body = await read_body(request, WantedCommits)
-    call = _workers(context).call_of(name, call_id)
+    call = _hosts(context).call_of(name, call_id)
     file = _incoming(context)
     try:
         with _sole_transfer(context, call_id):
@@ -91,7 +91,7 @@ async def post_wanted(
 async def post_bundle(
     request: Request[Any, Any, Any], context: Context, name: FromPath[str], call_id: FromPath[str]
 ) -> Response[bytes]:
-    if not may_send(_workers(context).call_of(name, call_id)):
+    if not may_send(_hosts(context).call_of(name, call_id)):
         raise HttpError(400, f"nothing is to be sent for the call {call_id!r:.80}")
     file = _incoming(context)
     try:
@@ -101,7 +101,7 @@ async def post_bundle(
     except BaseException:
         file.unlink(missing_ok=True)
         raise
-    _workers(context).receive(name, call_id, file)
+    _hosts(context).receive(name, call_id, file)
     return _json({})
 
 
@@ -117,12 +117,12 @@ def _sole_transfer(context: ApiContext, call_id: str) -> Iterator[None]:
         context.transfers.discard(call_id)
 
 
-def _workers(context: ApiContext) -> WorkerRequests:
-    """Return what answers the workers of the leader. Raise `LeadLost` unless this process is sure to lead."""
+def _hosts(context: ApiContext) -> HostRegistry:
+    """Return the hosts of the leader. Raise `LeadLost` unless this process is sure to lead."""
     engine = context.engine
     if not isinstance(engine, Engine) or not engine.lead.is_trusted:
         raise LeadLost("this engine does not lead now; ask again")
-    return engine.workers
+    return engine.hosts
 
 
 def _json(value: object) -> Response[bytes]:

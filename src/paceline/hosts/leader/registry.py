@@ -75,6 +75,8 @@ class HostRegistry:
         self._own = own
         self.problems: dict[str, str] = {}
         """Why the worker of a host could not be started, by name. The daemon that starts workers keeps it."""
+        self.worker_settings = WorkerSettings()
+        """What workers are answered when they join."""
         self.emit, self.wake = emit, wake
         self._store = store
         self._owner = owner
@@ -203,15 +205,7 @@ class HostRegistry:
         stored = {name: host.stored for name, host in self._remote.items() if host.stored is not None} | {**self._own}
         self._store.save_state(JOINED_STATE, msgspec.json.encode(stored))
 
-
-class WorkerRequests:
-    """Answers the workers of one leader. `owner` is the leader."""
-
-    def __init__(self, hosts: HostRegistry, settings: WorkerSettings, *, owner: str, now: Callable[[], float]) -> None:
-        self._hosts = hosts
-        self._settings = settings
-        self._owner = owner
-        self._now = now
+    # -- what workers ask for ------------------------------------------------------------------
 
     def join(self, name: str, request: JoinRequest) -> Joined:
         """Let the worker of a host join. Raise if the host has another one, or if it speaks another language."""
@@ -220,26 +214,26 @@ class WorkerRequests:
                 f"the worker of {name} is Paceline {request.facts.version} (protocol {request.protocol}), and the "
                 f"engine speaks protocol {PROTOCOL}: install the same version on both"
             )
-        self._hosts.read_settings()
-        settings = self._hosts.settings.get(name)
-        if settings is None or not self._hosts.is_remote(name):
+        self.read_settings()
+        settings = self.settings.get(name)
+        if settings is None or not self.is_remote(name):
             raise UnknownName(f"there is no host {name!r:.80}: add it with `paceline hosts add`, or in paceline.toml")
-        host = self._hosts.remote(name)
+        host = self.remote(name)
         self._check_place(name, host, request)
         host.join(request, settings.host_lease)
         host.jobs.remote = settings.git_remote
-        self._hosts.save()
+        self.save()
         host.welcome(request.attempts)
         facts = request.facts
-        self._hosts.emit("host.joined", scope=f"host:{name}", hostname=facts.hostname, version=facts.version)
+        self.emit("host.joined", scope=f"host:{name}", hostname=facts.hostname, version=facts.version)
         log.info("the worker of %s has joined (%s, %s)", name, facts.hostname, facts.home)
-        self._hosts.wake()
+        self.wake()
         return Joined(
             joining=host.joining,
             leader=self._owner,
             host_lease=settings.host_lease,
-            now=self._now(),
-            **msgspec.structs.asdict(self._settings),
+            now=self._clocks.now(),
+            **msgspec.structs.asdict(self.worker_settings),
         )
 
     def _check_place(self, name: str, host: RemoteHost, request: JoinRequest) -> None:
@@ -268,7 +262,7 @@ class WorkerRequests:
                 pass
             host = self._joined(name, request.joining)
             orders = host.orders_after(request.after)
-        return Orders(now=self._now(), orders=orders)
+        return Orders(now=self._clocks.now(), orders=orders)
 
     def report(self, name: str, reports: Reports) -> ReportsTaken:
         """Take in what a worker reports. Reports that were seen before are left out."""
@@ -287,25 +281,25 @@ class WorkerRequests:
                     host.jobs.take(report)
                 case FactsReport() as report:
                     host.facts = report.facts
-                    self._hosts.save()
+                    self.save()
         if host.last_report > before or reports.is_leaving:
-            self._hosts.wake()
-        return ReportsTaken(now=self._now(), through=host.last_report)
+            self.wake()
+        return ReportsTaken(now=self._clocks.now(), through=host.last_report)
 
     def call_of(self, name: str, call_id: str) -> Call:
         """Return a call that the worker of the host is at."""
-        call = self._hosts.remote(name).jobs.call_of(call_id) if self._hosts.is_remote(name) else None
+        call = self.remote(name).jobs.call_of(call_id) if self.is_remote(name) else None
         if call is None:
             raise UnknownName(f"host {name} has no call {call_id!r:.80}")
         return call
 
     def receive(self, name: str, call_id: str, file: Path) -> None:
         """Take a file that the worker of the host has sent for a call."""
-        self._hosts.remote(name).jobs.receive(call_id, file)
+        self.remote(name).jobs.receive(call_id, file)
 
     def _joined(self, name: str, joining: str) -> RemoteHost:
         """Return the host of a joining, which has given a sign of life. Raise `NotJoined` if it is over."""
-        host = self._hosts.remote(name) if self._hosts.is_remote(name) else None
+        host = self.remote(name) if self.is_remote(name) else None
         if host is None or not joining or host.joining != joining:
             raise NotJoined(f"this engine does not know that joining of {name}: join again")
         host.use_joining()
