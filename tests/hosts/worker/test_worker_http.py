@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.daemon import Daemon, RunDaemon
@@ -34,15 +33,7 @@ async def worker_of(daemon: Daemon, host: WorkerHost, identity: str = "w1") -> A
     environ = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     context = HostContext(identity=identity, labels=("gpu",), environ=environ, gateway_url=lambda: link.url)
     worker = Worker(link, executor, host.home, context, clock=host.clock, lease=lease)
-
-    class Transfers:
-        async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
-            await link.fetch_commits(worker.joining, call_id, have, file)
-
-        async def send_commits(self, call_id: str, file: Path) -> None:
-            await link.send_commits(worker.joining, call_id, file)
-
-    worker.serve_calls(JobRunner(host.home, executor.spool, Transfers(), host.clock).run)
+    worker.serve_calls(JobRunner(host.home, executor.spool, worker, host.clock).run)
     running = asyncio.create_task(worker.run())
     try:
         yield running

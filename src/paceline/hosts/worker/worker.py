@@ -291,6 +291,15 @@ class Worker:
                 while not self._outbox.is_empty:
                     await self._report(self._joined, is_leaving=True)
 
+    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
+        """Fetch what a call needs within the joining of now. When that is over, another try may find the next one."""
+        with _as_link_down():
+            await self._link.fetch_commits(self.joining, call_id, have, file)
+
+    async def send_commits(self, call_id: str, file: Path) -> None:
+        with _as_link_down():
+            await self._link.send_commits(self.joining, call_id, file)
+
     # -- orders --------------------------------------------------------------------------------------------
 
     def _carry_out(self, numbered: NumberedOrder) -> None:
@@ -375,29 +384,13 @@ async def open_worker(request: WorkerRequest, environ: Mapping[str, str], tz: st
         identity=worker_identity(home), labels=request.labels, environ=environ, tz=tz, gateway_url=lambda: link.url
     )
     worker = Worker(link, executor, home, context, clock=clock, lease=lease)
-    worker.serve_calls(JobRunner(home, executor.spool, _Transfers(link, worker), clock).run)
+    worker.serve_calls(JobRunner(home, executor.spool, worker, clock).run)
     log.warning("the worker of %s begins, in %s", request.token.host, home)
     try:
         yield worker
     finally:
         executor.close()
         await link.aclose()
-
-
-class _Transfers:
-    """The link with the joining of now. When that is over, another try may find the next one."""
-
-    def __init__(self, link: HttpLink, worker: Worker) -> None:
-        self._link = link
-        self._worker = worker
-
-    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
-        with _as_link_down():
-            await self._link.fetch_commits(self._worker.joining, call_id, have, file)
-
-    async def send_commits(self, call_id: str, file: Path) -> None:
-        with _as_link_down():
-            await self._link.send_commits(self._worker.joining, call_id, file)
 
 
 @contextlib.contextmanager
