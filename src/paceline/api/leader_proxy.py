@@ -18,8 +18,7 @@ from paceline.client.daemon_calls import trusted_authorities
 from paceline.engine.command_log import current_author
 from paceline.leadership.election import Leader
 from paceline.leadership.fleet import this_machine
-from paceline.protocols import error_body
-from paceline.protocols.families import family_of
+from paceline.protocols import error_body, family_of
 
 PASSED_PATHS: Final = ("/v1/slots", "/gateway", "/v1/gateway")
 """Everything there uses capacity, which only the leader grants, or is about calls, which only the leader knows."""

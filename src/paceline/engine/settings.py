@@ -14,9 +14,8 @@ from paceline.core.unit_lifecycle import Policy
 from paceline.errors import UnknownName
 from paceline.executors import OutputLimits
 from paceline.hosts.messages import ProbedAccount, WorkerSettings
-from paceline.settings import HostSettings, MachineTable
 from paceline.settings.host_fields import LOCAL_HOST
-from paceline.settings.model import PriceList, price_list
+from paceline.settings.model import HostSettings, MachineTable, PriceList, price_list
 from paceline.store import Campaign
 
 NO_ACCOUNT = ""

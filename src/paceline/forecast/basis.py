@@ -6,9 +6,8 @@ Here: values read from the store, the settings and the present Governor. Never h
 import msgspec
 
 from paceline.agents.account import Account
-from paceline.core import Governor
+from paceline.core import Governor, WindowStatus
 from paceline.core.values.scopes import canonical_scope
-from paceline.core.values.status import WindowStatus
 from paceline.engine.settings import CampaignAccounts
 from paceline.forecast.history import UnitHistory, WindowHistory, read_history
 from paceline.forecast.simulator import WindowSize, Work

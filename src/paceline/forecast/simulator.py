@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents import load_agent
-from paceline.agents.account import Account
+from paceline.agents import Account, load_agent
 from paceline.core import Snapshot
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import command_log as control
@@ -19,8 +18,7 @@ from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.events import Event
-from paceline.executors import Handle, Launch
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.clock import VirtualClock, VirtualTimer
 from paceline.simulation.executor import Run, ScriptedExecutor

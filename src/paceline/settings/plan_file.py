@@ -24,8 +24,7 @@ from paceline.settings.documents import Check, Document, Mistakes, did_you_mean,
 from paceline.settings.host_fields import may_run_here
 from paceline.settings.model import Settings
 from paceline.settings.plan_units import UNITS, PromptRules, UnitList, add_units, command_placeholders
-from paceline.store import Added, Store
-from paceline.store.interface import Campaign, UnitSpec
+from paceline.store.interface import Added, Campaign, Store, UnitSpec
 
 CAMPAIGN = "campaign"
 UNIT = "unit"

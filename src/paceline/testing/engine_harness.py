@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
-from paceline.agents import load_agent
-from paceline.agents.account import Account
+from paceline.agents import Account, load_agent
 from paceline.core import GovernorSettings, ScopeStatus
 from paceline.core.unit_lifecycle import Policy
 from paceline.engine import command_log as control

@@ -13,9 +13,8 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
 from paceline.core.values.tokens import Tokens
 from paceline.engine.commands import find_campaign
-from paceline.store import Cost, Store, Unit, UnitCounts
-from paceline.store.interface import CampaignState
-from paceline.store.unit_result import WorkSums
+from paceline.store.interface import CampaignState, Store, Unit, UnitCounts
+from paceline.store.unit_result import Cost, WorkSums
 from paceline.views.safe_text import printable
 from paceline.views.units import ListedUnit, unit_row
 

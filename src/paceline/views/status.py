@@ -13,8 +13,7 @@ import msgspec
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import SESSIONS
 from paceline.events import ATTEMPT_STARTS
-from paceline.store import Campaign, Store, UnitCounts
-from paceline.store.interface import UnitTotals
+from paceline.store.interface import Campaign, Store, UnitCounts, UnitTotals
 from paceline.views.capacity import FleetState, next_resume_at, quota_line
 from paceline.views.gateway_calls import GatewayCounts
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from paceline.agents.account import login_text, split_login
-from paceline.core import Deferred, ScopeStatus
-from paceline.core.values.status import LearntLimit
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.status import LearntLimit, ScopeStatus
+from paceline.core.values.verdicts import Deferred, Reason
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE
 from paceline.engine.session.unit_results import LARGE_CONTEXT_TOKENS

@@ -20,8 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from paceline.agents import AgentProfile
-from paceline.agents.account import Account
+from paceline.agents import Account, AgentProfile
 from paceline.api.app import create_app
 from paceline.api.context import ApiContext
 from paceline.api.server import serve

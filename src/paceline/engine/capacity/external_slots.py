@@ -15,9 +15,8 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from paceline.core import Deferred, Governor, Granted, Ticket
+from paceline.core import Deferred, Governor, Granted, Ticket, Verdict
 from paceline.core.signals import AnySignal
-from paceline.core.values.verdicts import Verdict
 from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import stored_number
 from paceline.errors import CapacityError, PacelineError, StoreError

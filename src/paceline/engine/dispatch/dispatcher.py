@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents import AgentProfile
+from paceline.agents import AgentProfile, Task
 from paceline.agents.account import Account, GatewayAddress, portable_account, split_login
-from paceline.agents.launch import Task
 from paceline.core import Governor, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.fields import fields_of

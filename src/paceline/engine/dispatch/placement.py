@@ -16,8 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from paceline.agents.account import login_on, split_login
-from paceline.core import Deferred
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.verdicts import Deferred, Reason
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.hosts.messages import HostFacts, HostLoad, HostState, read_load
 from paceline.settings import HostSettings, MachineTable

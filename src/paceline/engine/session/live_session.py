@@ -28,8 +28,7 @@ from paceline.core.signals import (
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
 from paceline.core.values.validation import outside_seconds
 from paceline.errors import InvalidInput
-from paceline.executors import Handle, SessionState
-from paceline.executors.interface import exit_code_to_read, waited_in_silence
+from paceline.executors.interface import Handle, SessionState, exit_code_to_read, waited_in_silence
 from paceline.hosts.leader.host import SessionOutput
 from paceline.store import Campaign, Unit
 from paceline.store.unit_result import EndRequest

@@ -7,15 +7,12 @@ process behind.
 import msgspec
 from msgspec.structs import replace
 
-from paceline.agents import load_agent
-from paceline.agents.launch import Task
+from paceline.agents import Task, load_agent
 from paceline.engine.session.live_session import STOPPED_EARLY
-from paceline.executors import Handle, SessionState
-from paceline.executors.interface import printed_tail
+from paceline.executors.interface import Handle, SessionState, printed_tail
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.campaign_fields import environment_rules
-from paceline.store import Campaign, Unit
-from paceline.store.unit_result import CheckRound
+from paceline.store import Campaign, CheckRound, Unit
 
 SETUP_SECONDS = 1800.0
 """How long a setup may take: installing the dependencies of a large repository takes minutes."""

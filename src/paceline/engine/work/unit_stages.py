@@ -58,8 +58,7 @@ from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
 from paceline.limiter.governor_driver import SEPARATOR
-from paceline.store import Campaign, OutcomeRecord, Store, Unit
-from paceline.store.interface import Keep, Phase
+from paceline.store.interface import Campaign, Keep, OutcomeRecord, Phase, Store, Unit
 from paceline.store.rules import split_unit_id
 from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
 from paceline.workspaces import (

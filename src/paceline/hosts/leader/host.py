@@ -22,8 +22,7 @@ from paceline.core.signals import Signal
 from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
 from paceline.errors import HostLost
-from paceline.executors import Executor, Handle, SessionState
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, output_problem
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Executor, Handle, SessionState, output_problem
 from paceline.hosts.jobs import Jobs, RemoteJobs
 from paceline.hosts.messages import (
     Archive,
