@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.core.decisions import commands, queries, slot_requests
+from paceline.core.decisions import commands, explanation, slot_requests
 from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
@@ -22,9 +22,8 @@ from paceline.core.decisions.time_effects import move_to, wake_all
 from paceline.core.gates.start_meters import DeadlineCap, LandingHold
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
-from paceline.core.state.restoration import lose_canaries, restore_ledger, without_slots
 from paceline.core.state.scope import Scope
-from paceline.core.state.snapshot import Snapshot, take_snapshot
+from paceline.core.state.snapshot import Snapshot, lose_canaries, restore_ledger, take_snapshot, without_slots
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
@@ -174,38 +173,38 @@ class Governor:
 
     def is_canary(self, ticket_id: str) -> bool:
         """Return whether the ticket is the canary of a closed window, so that others wait for its first answer."""
-        return queries.is_canary(self.ledger, ticket_id)
+        return explanation.is_canary(self.ledger, ticket_id)
 
     def is_excess(self, ticket_id: str, *, now: float) -> bool:
         """Return whether the slot is one too many since a limit fell. A session that has not begun should not begin."""
-        return queries.has_excess_slot(self.ledger, ticket_id, now)
+        return explanation.has_excess_slot(self.ledger, ticket_id, now)
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """Return why a ticket waits, with its position; None if it does not wait."""
-        return queries.explain_waiter(self.ledger, ticket_id, now)
+        return explanation.explain_waiter(self.ledger, ticket_id, now)
 
     def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
         """Count waiting tickets by the scope and the reason that bind the first of their lane."""
-        return queries.count_waiting(self.ledger, now)
+        return explanation.count_waiting(self.ledger, now)
 
     def status(self, scope: str, *, now: float | None) -> ScopeStatus | None:
         """Return the status of the scope, or None if nothing was ever set, requested or learnt there.
 
         With `now=None` it is read as of the last call, and nothing changes: another thread may do that.
         """
-        return queries.find_status(self.ledger, scope, now)
+        return explanation.find_status(self.ledger, scope, now)
 
     def demand(self, scope: str) -> tuple[int, int | None]:
         """Return how many places are taken or waited for, and the effective limit: the status, for every call."""
-        return queries.count_demand(self.ledger, scope)
+        return explanation.count_demand(self.ledger, scope)
 
     def statuses(self, *, now: float | None) -> list[ScopeStatus]:
         """Return the status of every scope; with `now=None` as `status` does."""
-        return queries.list_statuses(self.ledger, now)
+        return explanation.list_statuses(self.ledger, now)
 
     def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
         """Return the window whose reserve the slot now uses, and its reset. A session that can resume should stop."""
-        return queries.reserve_reached(self.ledger, ticket_id, now)
+        return explanation.reserve_reached(self.ledger, ticket_id, now)
 
     # -- commands of a person ----------------------------------------------------------------
 

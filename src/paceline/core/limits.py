@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import msgspec
 
-from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.fields import RelativeTimes
 from paceline.core.values.settings import HeadroomMode
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.state.lane_table import TIDY_AT_LEAST
+from paceline.core.state.tables import TIDY_AT_LEAST
 from paceline.errors import TicketConflict
 
 MANY = 3 * TIDY_AT_LEAST

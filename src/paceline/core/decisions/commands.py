@@ -4,7 +4,7 @@ What is set live wins over the settings until it is reset.
 """
 
 from paceline.core.decisions.admission import admit_ready
-from paceline.core.decisions.failed_contacts import hold_account
+from paceline.core.decisions.refusals import hold_account
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
 from paceline.core.gates.gate import Gate

@@ -6,8 +6,14 @@ Each function returns the scopes in which a waiter may now be able to enter.
 from copy import deepcopy
 
 from paceline.core.decisions.admission import admit_ready
-from paceline.core.decisions.failed_contacts import back_off, doubt_login, hold_account, note_answer
-from paceline.core.decisions.refusals import is_within_limit, learn_from_incident
+from paceline.core.decisions.refusals import (
+    back_off,
+    doubt_login,
+    hold_account,
+    is_within_limit,
+    learn_from_incident,
+    note_answer,
+)
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.closures import Pause
@@ -27,12 +33,12 @@ from paceline.core.signals import (
     Succeeded,
     Unreachable,
     Usage,
+    understood,
 )
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS, canonical_scope, scope_reached
-from paceline.core.values.signal_validation import understood
 from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from paceline.core.decisions.admission import admit_ready, blocker, dequeue, enqueue
-from paceline.core.decisions.explanation import deferred
-from paceline.core.decisions.queries import explain_waiter
+from paceline.core.decisions.explanation import deferred, explain_waiter
 from paceline.core.decisions.slot_outcome import add_tokens, on_canary_lost, on_success
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.state.lane import LiveSlot

@@ -13,7 +13,7 @@ import msgspec
 
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.usage_meter import CallLength, TokenEstimate, Use
-from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.fields import RelativeTimes
 from paceline.core.values.tickets import LaneKey, Ticket
 from paceline.core.values.verdicts import Reason
 

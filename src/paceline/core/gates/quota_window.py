@@ -29,7 +29,7 @@ from paceline.core.gates.window_usage import Period, UsagePlan
 from paceline.core.limits import AdaptiveLimit
 from paceline.core.signals import QuotaClosed
 from paceline.core.state.usage_meter import Use
-from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.fields import RelativeTimes
 from paceline.core.values.tickets import Ticket
 
 CONTRADICTED_CONFIDENCE = 0.5

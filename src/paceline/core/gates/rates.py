@@ -10,8 +10,8 @@ from typing import ClassVar
 import msgspec
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.values.fields import RelativeTimes
 from paceline.core.values.rates import Rate
-from paceline.core.values.relative_time import RelativeTimes
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import LaneKey, Ticket, lane_key
 from paceline.core.values.verdicts import Reason

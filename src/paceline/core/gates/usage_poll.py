@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from paceline.core.gates.gate import Explanation
-from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.fields import RelativeTimes
 
 DEFAULT_LAG_SECONDS = 0.35
 """How far a provider's count lags before anything was learnt: about a request and its bookkeeping."""

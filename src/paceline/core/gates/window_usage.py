@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from paceline.core.state.usage_meter import Use
-from paceline.core.values.relative_time import RelativeTimes
+from paceline.core.values.fields import RelativeTimes
 
 KEPT_SPENT = 3
 """The middle one of these counts, so that one odd period, shared with a person at work, does not decide."""

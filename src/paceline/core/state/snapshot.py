@@ -1,24 +1,29 @@
-"""All of a Governor as one frozen value. A restored Governor behaves exactly like one that never stopped.
+"""All of a Governor as one frozen value, and a ledger made again from it.
 
-`msgspec.json.encode(snapshot)` and `msgspec.json.decode(data, type=Snapshot)` store it. Gates are stored by tag;
-those of a newer version are kept and written back.
+A restored Governor behaves exactly like one that never stopped. `msgspec.json.encode(snapshot)` and
+`msgspec.json.decode(data, type=Snapshot)` store it. Gates are stored by tag; those of a newer version are kept and
+written back.
 """
 
+import math
+from collections.abc import Collection
 from typing import TypeVar
 
 import msgspec
 
-from paceline.core.gates.order import encode_gate
+from paceline.core.gates.order import decode_gate, encode_gate
 from paceline.core.gates.rates import RATE_SPAN_SECONDS
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
-from paceline.core.state.lane import Waiter
+from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
+from paceline.core.state.tables import LiveSettings
 from paceline.core.values.rates import Rate
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.values.tickets import Ticket
+from paceline.core.values.tickets import LaneKey, Ticket, lane_key
 from paceline.core.values.verdicts import Effect
+from paceline.errors import InvalidSnapshot
 
 Part = TypeVar("Part", bound=msgspec.Struct)
 VERSION = 2
@@ -173,3 +178,148 @@ def _waiter_record(waiter: Waiter) -> WaiterRecord:
     lane = waiter.lane
     watching = lane.watching.name if lane.head is waiter and lane.watching is not None else None
     return WaiterRecord(waiter.ticket, waiter.key, waiter.seq, waiter.enqueued_at, waiter.passed_since, watching)
+
+
+def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Ledger:
+    """Return a ledger that continues from the snapshot."""
+    if snapshot.version > VERSION:
+        raise InvalidSnapshot(f"snapshot version {snapshot.version} is newer than {VERSION}: update Paceline")
+    if snapshot.version < VERSION:
+        raise InvalidSnapshot(
+            f"snapshot version {snapshot.version} was never released, and this version does not read it; "
+            "finish the work with the version that wrote it, or name a new home"
+        )
+    live = LiveSettings(snapshot.limits, snapshot.cooldowns, snapshot.headroom_modes, snapshot.rates)
+    ledger = Ledger(settings or snapshot.settings, snapshot.at, live=live)
+    ledger.shares.finished_seconds, ledger.shares.finished_slots = snapshot.finished_seconds, snapshot.finished_slots
+    for group_record in snapshot.groups:
+        _restore_group(ledger, group_record)  # in the order they appeared, which breaks ties
+    lanes = {lane_key(waiter.ticket) for waiter in snapshot.waiters}
+    for record in snapshot.scopes:
+        _restore_scope(ledger.scope(record.name), record, lanes)
+    for slot_record in snapshot.slots:
+        _restore_slot(ledger, slot_record)
+    for record in snapshot.scopes:
+        _restore_meter(ledger.scope(record.name), record, snapshot.at)
+    _restore_waiters(ledger, snapshot)
+    ledger.recent.extend((at, tuple(ledger.scope(name) for name in names)) for at, names in snapshot.recent)
+    ledger.next_due = -math.inf  # wake every scope once
+    ledger.seq, ledger.sweep_at, ledger.effects = snapshot.seq, snapshot.sweep_at, list(snapshot.effects)
+    if ledger.slots and ledger.sweep_at is None:
+        ledger.sweep_at = ledger.now + ledger.settings.watchdog_interval
+    for scope in ledger.scopes.by_name.values():
+        scope.refresh()
+        ledger.schedule(scope)
+    return ledger
+
+
+def without_slots(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without slots and waiters. Limits, gates and what was learnt stay."""
+    groups = tuple(msgspec.structs.replace(group, live=0) for group in snapshot.groups)
+    return msgspec.structs.replace(snapshot, slots=(), waiters=(), claims=(), effects=(), groups=groups)
+
+
+def lose_canaries(ledger: Ledger, now: float) -> None:
+    """Allow another canary wherever there was one: it is gone with its slot."""
+    for scope in ledger.scopes.by_name.values():
+        for gate in scope.gates.in_order:
+            gate.on_canary_lost(None, now)
+        scope.refresh()
+        ledger.schedule(scope)
+
+
+def _restore_group(ledger: Ledger, record: GroupRecord) -> None:
+    group = ledger.shares.group(record.name, record.weight, ledger.now)
+    group.live = record.live
+    group.accrued, group.accrued_at = record.accrued, record.accrued_at
+
+
+def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]) -> None:
+    scope.cooling = list(record.cooling)
+    scope.used = len(scope.cooling)
+    scope.adaptive = copied(record.adaptive, AdaptiveLimit)
+    if scope.mode == "off" and scope.adaptive is not None:
+        scope.adaptive.clear()  # it was switched off in the settings
+    scope.platform = copied(record.platform, PlatformCap)
+    scope.meter.starts = record.starts  # before its slots: a scope that ran before has no first ramp
+    scope.tokens.mean = record.mean_tokens
+    scope.calls.median = record.call_median
+    for tag, raw in record.gates.items():
+        _restore_gate(scope, tag, raw, lanes)
+    if scope.usage is not None and record.usage is not None:
+        scope.usage = copied(record.usage, UsagePoll)
+    scope.refresh()
+
+
+def _restore_gate(scope: Scope, tag: str, raw: object, lanes: Collection[LaneKey]) -> None:
+    try:
+        stored = decode_gate(tag, raw)
+    except msgspec.ValidationError as problem:
+        raise InvalidSnapshot(f"the {tag} of {scope.name} in the snapshot cannot be read: {problem}") from problem
+    if stored is None:
+        scope.gates.unknown[tag] = raw
+        return
+    gate = stored.restored(scope.gates.get(type(stored)), lanes)
+    if gate is not None:
+        scope.gates.put(gate)
+
+
+def _restore_meter(scope: Scope, record: ScopeRecord, at: float) -> None:
+    """Restore the counts of places, starts and tokens, once the slots are restored.
+
+    A slot that was left out gives back its place at the time of the snapshot.
+    """
+    meter = scope.meter
+    meter.began_at = at if record.began_at is None else record.began_at
+    meter.place_balance = record.place_balance + (record.places - scope.live) * at
+    meter.starts, meter.tokens = record.starts, record.tokens_used
+
+
+def _restore_slot(ledger: Ledger, record: SlotRecord) -> None:
+    """Sessions stand before their runs, as they were granted, so that runs find their session.
+
+    A holder that needed no lease lived in the process that is gone: from now on its lease runs.
+    """
+    lane = ledger.lanes.accepted_lane(record.ticket, ledger.now)
+    expires_at = ledger.now + ledger.settings.slot_timeout if record.expires_at is None else record.expires_at
+    slot = LiveSlot(
+        record.ticket,
+        lane,
+        record.granted_at,
+        record.token,
+        expires_at,
+        record.heard,
+        record.reported,
+        record.reclaim_at,
+        runs={} if record.has_runs else None,
+        is_adopted=record.is_adopted,
+    )
+    ledger.slots[record.ticket.id] = slot
+    ledger.take_places(lane)
+    if slot.reclaim_at is not None:
+        ledger.lost.append(slot)
+
+
+def _restore_waiters(ledger: Ledger, snapshot: Snapshot) -> None:
+    heads: dict[Lane, str | None] = {}
+    for record in snapshot.waiters:
+        lane = ledger.lanes.accepted_lane(record.ticket, ledger.now)
+        waiter = Waiter(record.key, record.seq, record.ticket, lane, record.enqueued_at, record.passed_since)
+        ledger.waiters[record.ticket.id] = waiter
+        lane.push(waiter)
+        lane.group.waiting += 1
+        for scope in lane.scopes:
+            scope.waiting += 1
+            scope.spread_waiters += record.ticket.spread
+        if record.watching is not None or lane not in heads:
+            heads[lane] = record.watching
+        if record.passed_since is not None and record.ticket.id not in snapshot.claims:
+            ledger.timers.end_patience(waiter, record.passed_since + ledger.settings.ageing)
+    for lane, watching in heads.items():
+        if watching is not None:
+            ledger.watches.watch(lane, ledger.scope(watching))
+    for ticket_id in snapshot.claims:
+        waiter = ledger.waiters[ticket_id]
+        ledger.place_claims.append(waiter)
+        for scope in waiter.lane.scopes:
+            scope.claimed += 1
