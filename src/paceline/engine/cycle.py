@@ -19,7 +19,7 @@ from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
 from paceline.engine.capacity.governor_state import AddedHostLimits, LoginWatch, apply_campaign_limits, limit_checks
 from paceline.engine.capacity.leases import Leases
-from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher, startable_campaigns
+from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
 from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.journal import EngineJournal, Listeners
@@ -351,7 +351,11 @@ class Cycle:
     def _fill_queues(self, now: float) -> None:
         if hosts := self._hosts.states():
             self._host_limits.apply(self.governor, hosts, now)
-        campaigns = startable_campaigns(self.campaigns, self.live.values())
+        # A campaign that was deleted and added again waits until the sessions of the deleted one are over: its units
+        # have the same names, so the store would take the old sessions for the new units.
+        running = {(session.campaign.name, session.campaign.created_at) for session in self.live.values()}
+        of_deleted = {name for name, at in running if name in self.campaigns and self.campaigns[name].created_at != at}
+        campaigns = [each for name, each in self.campaigns.items() if name not in of_deleted]
         self._monitor.pacer.set_paces(campaigns, now)
         self.queues.fill(campaigns, self._store.claimable(), now)
 

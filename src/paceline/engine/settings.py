@@ -3,7 +3,9 @@
 Campaigns run on the accounts that they name, else on the default login of their agent.
 """
 
+import functools
 import os
+import platform
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -18,8 +20,17 @@ from paceline.settings.host_fields import LOCAL_HOST
 from paceline.settings.model import HostSettings, MachineTable, PriceList, price_list
 from paceline.store import Campaign
 
+LARGE_CONTEXT_TOKENS = 100_000
+"""From this size on, starting over is cheaper than resuming: an agent that starts reads 20,000 to 50,000 tokens
+before it works, and its workspace has what was done."""
 NO_ACCOUNT = ""
 """The account of a plan's own command that names none: nobody knows whose quota it uses."""
+
+
+@functools.cache
+def this_host() -> str | None:
+    """Return the name of this machine."""
+    return platform.node() or None
 
 
 class CampaignAccounts:

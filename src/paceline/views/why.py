@@ -9,7 +9,7 @@ from paceline.core.values.status import LearntLimit, ScopeStatus
 from paceline.core.values.verdicts import Deferred, Reason
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE
-from paceline.engine.session.unit_results import LARGE_CONTEXT_TOKENS
+from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.store import Campaign, Store, Unit
 from paceline.views.safe_text import printable
 from paceline.views.units import UnitPhase, phase_of

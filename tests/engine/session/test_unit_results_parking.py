@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from paceline.engine.session.unit_results import LARGE_CONTEXT_TOKENS, RESTART_NOTE
+from paceline.engine.dispatch.dispatcher import RESTART_NOTE
+from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import done, init, rejected
 from paceline.simulation.executor import Run

@@ -43,7 +43,7 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import absolute, relative, span_text
 from paceline.engine.commands import find_campaign
-from paceline.engine.session.unit_results import this_host
+from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput
 from paceline.settings.documents import nearest
 from paceline.store import CheckRound, Cost, Store, Unit

@@ -7,7 +7,7 @@ whether a unit may start; the Governor grants the tickets.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,8 +21,7 @@ from paceline.engine.dispatch.ticket_queues import TicketQueue, TicketQueues, un
 from paceline.engine.journal import EngineJournal, start_event
 from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, start_error_outcome
 from paceline.engine.session.session_monitor import SessionMonitor
-from paceline.engine.session.unit_results import RESTART_NOTE, starts_over, without_conversation
-from paceline.engine.settings import EngineSettings
+from paceline.engine.settings import LARGE_CONTEXT_TOKENS, EngineSettings
 from paceline.engine.work.stage_commands import port_variable
 from paceline.engine.work.unit_stages import UnitStages, outcome_of_error, placed, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
@@ -38,6 +37,12 @@ log = logging.getLogger("paceline.engine")
 
 BATCH = 100
 """Units per pass: each is a write of its own, and a pass must not be held up by a host with many thousands."""
+LONGEST_CACHE_SECONDS = 3600.0
+"""After a longer wait no provider's cache has the context: an hour is the longest lifetime that one sells."""
+RESTART_NOTE = (
+    "An earlier session has worked on this task, and its conversation was given up. "
+    "What it did is in this folder: look at it first, and continue from there."
+)
 STAGES = ("checking", "delivering")
 """Phases of units whose agents have ended well."""
 CANCELLED = AttemptOutcome(ending="cancelled", reason="cancelled")
@@ -369,21 +374,25 @@ class Dispatcher:
         return [each.attempt_id for each in self._strays]
 
 
+def starts_over(unit: Unit, campaign: Campaign, now: float) -> bool:
+    """Return whether the unit gives up its conversation after its park, as its plan asks for."""
+    result = unit.result
+    if campaign.on_long_park != "restart" or unit.conversation_id is None or not result.carried.is_parked:
+        return False
+    if result.context_tokens is None or result.context_tokens < LARGE_CONTEXT_TOKENS:
+        return False
+    cached_at = result.carried.cached_at
+    return cached_at is not None and now - cached_at > LONGEST_CACHE_SECONDS
+
+
+def without_conversation(unit: Unit) -> Unit:
+    """Return the unit as it starts over in its workspace."""
+    carried = msgspec.structs.replace(unit.result.carried, conversation_tokens={}, is_parked=False, is_restarted=True)
+    result = msgspec.structs.replace(unit.result, carried=carried, context_tokens=None)
+    return msgspec.structs.replace(unit, conversation_id=None, result=result)
+
+
 def _unattempted(unit: Unit) -> Unit:
     """Return a claimed unit with the counters from before: no agent was started, and nothing has gone wrong."""
     counters = msgspec.structs.replace(unit.counters, attempts=unit.counters.attempts - 1)
     return msgspec.structs.replace(unit, counters=counters)
-
-
-def startable_campaigns(campaigns: Mapping[str, Campaign], live: Iterable[LiveSession]) -> list[Campaign]:
-    """Return the campaigns that may start units.
-
-    A campaign that was deleted and added again waits until the sessions of the deleted one are over: its units have
-    the same names, so the store would take the old sessions for the new units.
-    """
-    of_deleted = set()
-    for session in live:
-        current = campaigns.get(session.campaign.name)
-        if current is not None and current.created_at != session.campaign.created_at:
-            of_deleted.add(current.name)
-    return [campaign for campaign in campaigns.values() if campaign.name not in of_deleted]

@@ -1,7 +1,6 @@
 """One session of an agent.
 
-- `live_session`: what the output of a session means while it runs, and the outcome of its attempt
+- `live_session`: what the output of a session means while it runs, its outcome, and what that adds to its unit
 - `session_monitor`: reads all sessions, ends those that must stop, and records how attempts ended
 - `window_landing`: ends at a turn, on request or before a quota window closes
-- `unit_results`: what an attempt adds to the result of its unit
 """

@@ -1,11 +1,12 @@
-"""One session: its output, what that means while it runs, and the outcome of its attempt.
+"""One session: its output, what that means while it runs, the outcome of its attempt, and what that adds to its unit.
 
-The outcome is what the end of the process and the words of its agent add up to. Here: decisions about one session.
-Never here: which unit runs next, or the store.
+The outcome is what the end of the process and the words of its agent add up to. The result of a unit sums up its
+attempts, with the price of parks: the context that the first request after one pays again, because no cache has it any
+more. Here: decisions about one session. Never here: which unit runs next, or the store.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,12 +27,15 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
+from paceline.core.values.tokens import Tokens
 from paceline.core.values.validation import outside_seconds
+from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput
 from paceline.executors.interface import Handle, SessionState, exit_code_to_read, waited_in_silence
 from paceline.hosts.leader.host import SessionOutput
-from paceline.store import Campaign, Unit
-from paceline.store.unit_result import EndRequest
+from paceline.settings.model import PriceList
+from paceline.store import Campaign, Cost, Unit, UnitResult
+from paceline.store.unit_result import Carried, EndRequest
 
 LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
 """A session that waits longer blocks a slot without working, so it is ended and resumed later."""
@@ -55,6 +59,13 @@ _CANNOT_RUN = re.compile(r"cannot run '(?P<name>.*?)': (?P<why>.*)")
 """Messages of supervisors about agents that never ran."""
 ENDED_WELL = ("success", "denied")
 """Outcomes of a run in which the agent says that it is done."""
+
+SHORTEST_CACHE_SECONDS = 300.0
+"""After a shorter wait the provider's cache still has the context: five minutes is the usual lifetime."""
+BILLED_MODES = ("api_key", "overage")
+"""What agents print about sessions whose tokens are billed, whatever the account."""
+
+TokensByModel = dict[str, Tokens]
 
 
 class LiveSession:
@@ -402,3 +413,116 @@ def _checked_success(session: LiveSession) -> AttemptOutcome:
     if problem is None:
         return AttemptOutcome(ending="succeeded", reason="done")
     return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")
+
+
+def with_context(result: UnitResult, session: LiveSession, *, is_kept: bool) -> UnitResult:
+    """Return the result with the size of the conversation, and with what resuming it has cost.
+
+    `is_kept` is whether the conversation can be continued.
+    """
+    before, requests = session.unit.result, session.output.facts.requests
+    known = before.context_tokens if session.is_resumed else None
+    context = known if requests is None else requests.context
+    lost, estimated = _lost(session) if session.is_resumed and before.carried.is_parked else (0, 0)
+    return msgspec.structs.replace(
+        result,
+        context_tokens=context if is_kept else None,
+        lost_tokens=before.lost_tokens + lost + estimated,
+        lost_tokens_estimated=before.lost_tokens_estimated + estimated,
+    )
+
+
+def _lost(session: LiveSession) -> tuple[int, int]:
+    """Return the tokens that this resume has paid again: those that were measured, and those that are estimated."""
+    result, requests = session.unit.result, session.output.facts.requests
+    context = result.context_tokens
+    if requests is not None:
+        paid = requests.uncached_first
+        return (paid if context is None else min(paid, context)), 0
+    waited = (session.unit.started_at or 0.0) - (result.carried.cached_at or 0.0)
+    if context is None or not session.has_answered or waited < SHORTEST_CACHE_SECONDS:
+        return 0, 0
+    return 0, context
+
+
+def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
+    """Return the result of the unit with what this attempt adds. All its output must have been read."""
+    _, host = split_login(session.unit.account or "")
+    before, reader = session.unit.result, session.output.facts
+    spent, conversation = _spent(session)
+    started_at = session.unit.started_at or ended_at
+    waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))
+    # The main model wrote the most: others are those of sub-agents and small tasks.
+    main = max((name for name in spent if name), key=lambda name: spent[name].output, default=None)
+    model = main or reader.model or session.campaign.model or before.model
+    # Tokens that cost money by themselves are no part of a subscription.
+    is_metered = session.account is not None and session.account.kind == "metered"
+    worked = msgspec.structs.replace(
+        before,
+        agent=session.campaign.agent,
+        model=model,
+        host=host or this_host(),
+        is_remote=bool(host),
+        turns=before.turns if reader.model_turns is None else (before.turns or 0) + reader.model_turns,
+        tokens=_total(before.tokens, spent),
+        cost=cost_after(before, spent, prices, is_billed=is_metered or reader.auth_mode in BILLED_MODES),
+        answer=reader.answer or before.answer,
+        waited_seconds=before.waited_seconds + waited,
+        parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
+        ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
+        end_request=None,
+        carried=Carried(
+            conversation_tokens=conversation,
+            left_at=ended_at,
+            is_parked=outcome.ending == "parked",
+            is_restarted=session.is_conversation_gone or (before.carried.is_restarted and not session.has_answered),
+            cached_at=ended_at if session.has_answered else before.carried.cached_at,
+            warnings=outcome.warnings if session.is_conversation_gone else before.carried.warnings,
+        ),
+    )
+    return with_context(worked, session, is_kept=outcome.ending != "failed" and session.conversation is not None)
+
+
+def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
+    """Return the tokens of this attempt, and those of its conversation so far, by model.
+
+    Some CLIs count the whole conversation. The attempts before, also those that were ended before they counted
+    anything, are then in the number: what this attempt adds is the difference.
+    """
+    before = session.unit.result.carried.conversation_tokens if session.is_resumed else {}
+    usage = session.output.facts.usage
+    if usage is None:
+        return {}, dict(before)
+    unnamed = session.output.facts.model or session.campaign.model or ""
+    counted: TokensByModel = {}
+    for model, tokens in usage.by_model.items():
+        name = model or unnamed
+        counted[name] = counted.get(name, Tokens()).plus(tokens)
+    if not usage.is_conversation:
+        return counted, _added(before, counted)
+    spent = {model: tokens.beyond(before.get(model, Tokens())) for model, tokens in counted.items()}
+    return spent, _added(before, spent)
+
+
+def _added(one: Mapping[str, Tokens], other: Mapping[str, Tokens]) -> TokensByModel:
+    return {model: one.get(model, Tokens()).plus(other.get(model, Tokens())) for model in {**one, **other}}
+
+
+def _total(before: Tokens | None, spent: TokensByModel) -> Tokens | None:
+    total = before
+    for tokens in spent.values():
+        total = tokens if total is None else total.plus(tokens)
+    return total
+
+
+def cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:
+    """Return the cost with that of this attempt. Once tokens had no price, the sum is unknown and stays so."""
+    if not spent or not any(tokens.total for tokens in spent.values()):
+        return before.cost
+    had_no_price = before.tokens is not None and before.tokens.total and before.cost == Cost()
+    dollars = None if had_no_price else prices.cost(spent)
+    if dollars is None:
+        return Cost()
+    if is_billed:
+        return msgspec.structs.replace(before.cost, billed=(before.cost.billed or 0.0) + dollars)
+    return msgspec.structs.replace(before.cost, imputed=(before.cost.imputed or 0.0) + dollars)

@@ -22,8 +22,7 @@ from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatch.placement import Exclusions
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.journal import EngineJournal, pause_event, unit_event
-from paceline.engine.session.live_session import LiveSession, conclude_attempt
-from paceline.engine.session.unit_results import result_after
+from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
 from paceline.engine.session.window_landing import UnitSizes
 from paceline.engine.settings import EngineSettings
 from paceline.engine.work.unit_stages import UnitStages

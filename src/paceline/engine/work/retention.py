@@ -17,7 +17,7 @@ import msgspec
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.command_log import prune_history
 from paceline.engine.commands import find_campaign
-from paceline.engine.session.unit_results import this_host
+from paceline.engine.settings import this_host
 from paceline.errors import IllegalStep, PacelineError
 from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
 from paceline.executors.spool import STEP_ATTEMPTS, Spool

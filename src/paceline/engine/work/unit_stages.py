@@ -29,7 +29,7 @@ from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreake
 from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.journal import EngineJournal, pause_event
 from paceline.engine.session.live_session import LiveSession, outcome_of_request
-from paceline.engine.session.unit_results import this_host
+from paceline.engine.settings import this_host
 from paceline.engine.work.stage_commands import (
     CANNOT_RUN,
     CHECK_TICKETS,
