@@ -1,6 +1,5 @@
 """Forecasts of campaigns: what the engine would do in the next weeks, simulated in virtual time.
 
-`history` reads past work from events, `basis` what a forecast rests on, `simulator` runs one future, `forecaster` asks
-the questions. `preview` shows only the next step. Never here: printing, or a decision about limits; the simulated
-engine is the real one.
+`basis` is what a forecast rests on, `simulator` runs one future, `forecaster` asks the questions. `preview` shows only
+the next step. Never here: printing, or a decision about limits; the simulated engine is the real one.
 """

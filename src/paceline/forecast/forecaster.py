@@ -14,8 +14,7 @@ from paceline.engine.commands import find_campaign
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidInput
-from paceline.forecast.basis import Basis, BasisReader, usable_accounts
-from paceline.forecast.history import read_history
+from paceline.forecast.basis import Basis, BasisReader, read_history, usable_accounts
 from paceline.forecast.simulator import Closing, SimulatedRun, Simulation, WindowSize, Work
 from paceline.store import Campaign, Store
 
@@ -97,7 +96,7 @@ class Forecaster:
             raise InvalidInput(f"no unit of {name} is done, so there is nothing to replay")
         _check_size(len(past))
         state = OfflineState(self._store, self._settings, self._now, extra=[campaign])
-        basis, work = BasisReader(self._store, self._accounts, state.governor, self._now).of_replay(campaign)
+        basis, work = BasisReader(self._store, self._accounts, state.governor, self._now).of_replay(campaign, past)
         runs = _Runs([work], basis, state, self._settings, self._now)
         began = min(unit.began_at for unit in past)
         return msgspec.structs.replace(runs.forecast(), took=max(unit.ended_at for unit in past) - began)
