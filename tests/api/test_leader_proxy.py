@@ -12,8 +12,7 @@ from paceline.api.auth import App, Receive, Scope, Send
 from paceline.api.leader_proxy import PATIENCE_SECONDS, LeaderProxy, is_read
 from paceline.api.server import serve
 from paceline.api.tokens import AccessTokens
-from paceline.leadership.election import Leader
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import Leader, this_machine
 
 TOKENS = AccessTokens("f" * 40, "r" * 40)
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -11,7 +11,7 @@ from tests.cli.shell import Shell
 from tests.cli.shell import shell as shell
 from tests.postgres_server import PostgresServer, end_connections, running_server
 
-from paceline.leadership.fleet import SHARED_LEASE_SECONDS
+from paceline.leadership.election import SHARED_LEASE_SECONDS
 
 pytestmark = pytest.mark.chaos
 

@@ -27,7 +27,7 @@ from paceline.engine.store_outage import store_trouble
 from paceline.errors import StoreError
 from paceline.executors.spool import Spool
 from paceline.hosts.messages import HostState, stored_host_states
-from paceline.leadership.fleet import present_leader
+from paceline.leadership.election import present_leader
 from paceline.settings import Settings
 from paceline.store import Balances, Store
 from paceline.views.capacity import FleetState, is_busy, read_fleet

@@ -16,8 +16,7 @@ from paceline.api.bodies import error_json
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
 from paceline.engine.command_log import current_author
-from paceline.leadership.election import Leader
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import Leader, this_machine
 from paceline.protocols import error_body, family_of
 
 PASSED_PATHS: Final = ("/v1/slots", "/gateway", "/v1/gateway")

@@ -17,8 +17,7 @@ from paceline.api.tokens import own_token_of
 from paceline.client.home_daemon import LOOPBACK, URL_FILE
 from paceline.core import ScopeStatus
 from paceline.daemon.home import Home
-from paceline.leadership.election import Leader
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import Leader, this_machine
 from paceline.settings.model import ApiTable
 from paceline.store import Balances
 from paceline.views.capacity import AccountView, FleetState, KeyList, account_views, key_list, known_accounts

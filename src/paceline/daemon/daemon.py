@@ -31,8 +31,7 @@ from paceline.errors import OUTAGES, EngineBusy, LeadLost, PacelineError
 from paceline.hosts.messages import local_machine
 from paceline.hosts.worker.link import HostToken
 from paceline.hosts.worker.worker import WorkerRequest, add_own_host, open_worker, own_host, sole_user
-from paceline.leadership.election import Leader
-from paceline.leadership.fleet import known_leaders, neighbours, new_leader, present_leader, want_lead
+from paceline.leadership.election import Leader, known_leaders, neighbours, new_leader, present_leader, want_lead
 from paceline.settings.preflight import check_stored
 from paceline.store import Topic
 

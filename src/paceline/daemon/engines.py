@@ -22,8 +22,17 @@ from paceline.executors.process import raise_file_limit
 from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.leader.registry import NO_HOSTS
 from paceline.hosts.messages import StoredHost
-from paceline.leadership.election import ENGINE, Leader, LeaderLock, new_owner, resign
-from paceline.leadership.fleet import FleetHomes, new_leader, wait_for_lead, want_lead
+from paceline.leadership.election import (
+    ENGINE,
+    FleetHomes,
+    Leader,
+    LeaderLock,
+    new_leader,
+    new_owner,
+    resign,
+    wait_for_lead,
+    want_lead,
+)
 from paceline.limiter.governor_driver import UsageSource
 from paceline.limiter.usage_requests import usage_at
 from paceline.settings import Settings, load_settings

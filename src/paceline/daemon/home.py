@@ -25,8 +25,15 @@ from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnre
 from paceline.executors import OutputLimits
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts, spool_root
-from paceline.leadership.election import ENGINE, Leader, LeaderLock, no_leader
-from paceline.leadership.fleet import known_leaders, neighbours, present_leader
+from paceline.leadership.election import (
+    ENGINE,
+    Leader,
+    LeaderLock,
+    known_leaders,
+    neighbours,
+    no_leader,
+    present_leader,
+)
 from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.model import price_list

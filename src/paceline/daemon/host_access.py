@@ -9,7 +9,7 @@ from paceline.hosts.launchers.interface import WorkerLauncher
 from paceline.hosts.launchers.ssh import SshTunnel, tunnel_ports
 from paceline.hosts.leader.worker_supervision import launcher_of
 from paceline.hosts.messages import stored_host_states
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import this_machine
 from paceline.settings import HostSettings
 from paceline.settings.documents import Mistakes, read_toml
 from paceline.views.hosts import Hosts, HostView, host_views

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.process import on_stop_signals
 from paceline.errors import EngineBusy, LaunchFailed, LeadLost, PacelineError, StoreError
-from paceline.leadership.fleet import WANTED_STATE
+from paceline.leadership.election import WANTED_STATE
 from paceline.settings.environment import OTHERS
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from paceline.errors import LeadLost, PacelineError, StoreError
 from paceline.events import Event
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
-from paceline.leadership.lease import LeaderLease
+from paceline.leadership.election import LeaderLease
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, Store
 from paceline.store.rules import split_unit_id

@@ -29,8 +29,7 @@ from paceline.hosts.jobs import BackgroundJobs
 from paceline.hosts.leader.host import LocalHost
 from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry
 from paceline.hosts.messages import StoredHost
-from paceline.leadership.fleet import FleetHomes
-from paceline.leadership.lease import LeaderLease
+from paceline.leadership.election import FleetHomes, LeaderLease
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver, UsageSource
 from paceline.metrics import MetricsRegistry

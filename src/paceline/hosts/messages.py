@@ -61,7 +61,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """The version of Paceline."""
     machine: str
-    """What identifies the machine (`leadership.fleet.this_machine`)."""
+    """What identifies the machine (`leadership.election.this_machine`)."""
     hostname: str
     home: str
     """The folder of the worker: its spool, its workspaces, its copies of repositories."""

@@ -38,7 +38,7 @@ from paceline.hosts.messages import (
     Sweep,
     save_hosts,
 )
-from paceline.leadership.lease import LeaderLease
+from paceline.leadership.election import LeaderLease
 from paceline.settings import HostSettings
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor

@@ -22,7 +22,7 @@ from paceline.engine.command_log import stored_number
 from paceline.errors import CapacityError, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors.proc_table import boot_id, has_ended, start_ticks
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import this_machine
 from paceline.metrics import MetricsRegistry
 from paceline.redaction.stored_text import signal_without_secrets
 from paceline.store import ProcessId, Store, StoredSlot

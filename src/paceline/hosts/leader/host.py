@@ -42,7 +42,7 @@ from paceline.hosts.messages import (
     Sweep,
     follow_of,
 )
-from paceline.leadership.lease import LeaderLease
+from paceline.leadership.election import LeaderLease
 from paceline.settings import HostSettings
 from paceline.store import Unit
 

@@ -16,7 +16,7 @@ import msgspec
 from paceline.agents import agent_names, load_agent
 from paceline.agents.account import DEFAULT, Account, account_id
 from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount, memory
-from paceline.leadership.fleet import this_machine
+from paceline.leadership.election import this_machine
 from paceline.settings.environment import expand_home, user_home
 from paceline.settings.preflight import troubles_here
 
