@@ -17,45 +17,22 @@ from paceline.agents.stream.lines import JSON_START, LongLine, clean_lines, clea
 from paceline.detect.json_objects import Event
 from paceline.detect.prefilter import HintWords, needed_branches, shortest, telling_words, word_finder
 from paceline.detect.provider import any_of
-from paceline.detect.text import ESCAPE, ODD, WRAP, join_lines, make_readable
+from paceline.detect.text import ODD, WRAP, join_lines, make_readable
 
 Lines = list[bytes | LongLine]
 
-# --- squeezed text: letters and digits only, so that no mark, escape or line break can hide a word --------------
-# It is coarse: a word that `make_readable` would uncover is in it, and a word that is in it may be none.
+# --- the lines of a block that may mean something ---------------------------------------------------------------
 
-_ESC = "\x1b"
+
 _REMOVED = "".join(re.escape(chr(code)) for code, plain in ODD.items() if plain in (None, "\n"))
-HIDING = (re.compile(rf"[{_REMOVED}{WRAP}{_ESC}][^\n]*"), re.compile(r"""\\[nrtu"'/][^\n]*"""))
+_HIDING = (re.compile(rf"[{_REMOVED}{WRAP}\x1b][^\n]*"), re.compile(r"""\\[nrtu"'/][^\n]*"""))
 """Each finds the rest of every line in which a word may be hidden, by marks that are removed or break the line."""
-_NO_LETTERS = re.compile(r"[^\w\n]+|_+")
-_LEFT_OUT = re.compile("[✓✔√⎿]")
-_BREAK = re.compile(r"\\(?:[nr]|u00(?:0[a-dA-D]|85)|u202[89])|[\x0b\x0c\x85\u2028\u2029]")
-
-
-def squeezed(text: str) -> str:
-    """Return the letters and digits of a text, line by line, in lower case and with those that were escaped."""
-    bare = ESCAPE.sub(_letter, text) if "\\u" in text else ESCAPE.sub("", text)
-    return _NO_LETTERS.sub("", bare.casefold())
 
 
 def spellings(word: str) -> list[str]:
     """Return a word with each of its marks written in every way that reads the same."""
     ways = [[letter, *(chr(code) for code, plain in ODD.items() if plain and plain[0] == letter)] for letter in word]
     return ["".join(way) for way in product(*ways)]
-
-
-def resists(line: str) -> bool:
-    """Return whether the squeezed line may lack a word: terminal codes or whole parts of it are left out."""
-    return _ESC in line or "\\u001" in line or bool(_LEFT_OUT.search(line) and _BREAK.search(line))
-
-
-def _letter(escape: re.Match[str]) -> str:
-    letter = chr(int(escape[1], 16)) if escape[1] else ""
-    return letter if letter.isalnum() else ""
-
-
-# --- the lines of a block that may mean something ---------------------------------------------------------------
 
 
 class LineWords:
@@ -73,11 +50,6 @@ class LineWords:
     def finders(self, text: str) -> tuple[re.Pattern[str], ...]:
         """Return the patterns that find the lines of a text, in lower case, that can be part of a notice."""
         return (self._finder_of_ascii,) if text.isascii() else (self._finder_of_ascii, self._finder_of_others)
-
-    @cached_property
-    def squeezed_finder(self) -> re.Pattern[str]:
-        """The pattern that finds such lines in squeezed text, which has only their letters and digits."""
-        return word_finder(squeezed(word) for word in (*self._ascii, *self._not_ascii))
 
     @cached_property
     def numbers(self) -> tuple[bytes, ...]:
@@ -118,36 +90,6 @@ def is_binary(text: str) -> bool:
     return text.count("\ufffd") * _BINARY_SHARE > len(text)
 
 
-class LineSieve:
-    """Finds the lines that are not certainly plain. `beginning` matches lines that count whatever words they have."""
-
-    def __init__(self, beginning: re.Pattern[str], words: LineWords) -> None:
-        self.beginning = beginning
-        self.words = words
-
-    def doubtful(self, lines: Lines) -> list[int]:
-        """Return the places of the lines that must be tested one by one, in order."""
-        texts = clean_lines(lines)
-        block = "\n".join(texts)
-        places = {place for place, begun in enumerate(map(self.beginning.match, texts)) if begun}
-        low = block.casefold()
-        places.update(place for finder in self.words.finders(low) for place in _places(finder, low))
-        if LongLine in set(map(type, lines)):
-            places.update(place for place, line in enumerate(lines) if isinstance(line, LongLine))
-        if _HIDDEN_IN_BLOCK.search(block):
-            places.update(self._with_hidden_words(texts, block))
-        return sorted(places)
-
-    def _with_hidden_words(self, texts: list[str], block: str) -> Iterator[int]:
-        """Yield the places of lines in which a word may be hidden, and of those that may hold JSON with one."""
-        yield from (place for place in _places(_WITH_BRACE, block) if HIDDEN.search(texts[place]))
-        hiding = {place for finder in HIDING for place in _places(finder, block)}
-        places = sorted(place for place in hiding if not is_binary(texts[place]))
-        yield from (place for place in places if resists(texts[place]))
-        rest = squeezed("\n".join([texts[place] for place in places]))
-        yield from (places[number] for number in _places(self.words.squeezed_finder, rest))
-
-
 def _places(finder: re.Pattern[str], block: str) -> Iterator[int]:
     """Yield the places of the lines in which something is found. The finder takes the rest of the line with it."""
     place, position = 0, 0
@@ -186,7 +128,8 @@ class LineMemory:
     """Knows which lines of one channel are plain: no rule, no notice and no JSON can begin, end or lie in them."""
 
     def __init__(self, words: LineWords, notices: NoticeReader, *, cancelled_line: str | None) -> None:
-        self._sieve = _sieve(words, notices.frame, cancelled_line)
+        self._words = words
+        self._beginning = _beginning(notices.frame, cancelled_line)
         self._plain: set[bytes] = set()
 
     def thinned(self, lines: Lines) -> Lines:
@@ -212,7 +155,20 @@ class LineMemory:
 
     def doubtful(self, lines: Lines) -> Sequence[int]:
         """Return the places of the lines that may not be plain, in order. All others are."""
-        return self._sieve.doubtful(lines) if len(lines) > _FEW_LINES else range(len(lines))
+        if len(lines) <= _FEW_LINES:
+            return range(len(lines))
+        texts = clean_lines(lines)
+        block = "\n".join(texts)
+        places = {place for place, begun in enumerate(map(self._beginning.match, texts)) if begun}
+        low = block.casefold()
+        places.update(place for finder in self._words.finders(low) for place in _places(finder, low))
+        if LongLine in set(map(type, lines)):
+            places.update(place for place, line in enumerate(lines) if isinstance(line, LongLine))
+        if _HIDDEN_IN_BLOCK.search(block):
+            places.update(place for place in _places(_WITH_BRACE, block) if HIDDEN.search(texts[place]))
+            hiding = {place for finder in _HIDING for place in _places(finder, block)}
+            places.update(place for place in hiding if not is_binary(texts[place]))
+        return sorted(places)
 
     def is_plain(self, line: bytes | LongLine) -> bool:
         """Return whether a line is plain. Of lines that differ only in numbers one is tested."""
@@ -236,13 +192,13 @@ class LineMemory:
 
     def _shape(self, line: bytes) -> bytes:
         """Return a line without its numbers. Those that have a meaning are kept, in other signs."""
-        for number in self._sieve.words.numbers:
+        for number in self._words.numbers:
             if number in line:
                 line = line.replace(number, number.translate(_SIGNS))
         return line.translate(None, _DIGITS)
 
     def _test(self, text: str) -> bool:
-        if self._sieve.beginning.match(text):
+        if self._beginning.match(text):
             return False
         if HIDDEN.search(text):
             if is_binary(text):
@@ -250,14 +206,14 @@ class LineMemory:
             if "{" in text:
                 return False
             text = join_lines(make_readable(text))
-        return not self._sieve.words.may_be_notice(text)
+        return not self._words.may_be_notice(text)
 
 
 @cache
-def _sieve(words: LineWords, frame: re.Pattern[str], cancelled_line: str | None) -> LineSieve:
-    """Return the sieve of a CLI's lines. It is built once: every session needs one."""
+def _beginning(frame: re.Pattern[str], cancelled_line: str | None) -> re.Pattern[str]:
+    """Return what matches the beginning of lines that count whatever words they have. Every session needs it."""
     cancelled = rf"{re.escape(cancelled_line)}\s*$" if cancelled_line else ""
-    return LineSieve(any_of([frame.pattern, JSON_START, cancelled]), words)
+    return any_of([frame.pattern, JSON_START, cancelled])
 
 
 def _ends_and_first(lines: Lines, distinct: set[bytes | LongLine]) -> Lines:
