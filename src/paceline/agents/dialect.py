@@ -7,15 +7,13 @@ any CLI, or what a notice states about limits.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, member
-from paceline.detect.provider import any_of
 
 # --- what events state beside limits, and what is known of the whole run ------------------------
 
@@ -310,52 +308,6 @@ class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
 
     stopped_answer: str = ""
     """All that is printed as an answer when the CLI is interrupted."""
-
-
-class NoticePatterns:
-    """The patterns of all CLIs, each field combined from those of `NoticeRules`."""
-
-    def __init__(self, rules: Iterable[NoticeRules]) -> None:
-        self._rules = tuple(rules)
-
-    @cached_property
-    def first_line(self) -> re.Pattern[str]:
-        return any_of(rules.first_line for rules in self._rules)
-
-    @cached_property
-    def last_line(self) -> re.Pattern[str]:
-        return any_of(rules.last_line for rules in self._rules)
-
-    @cached_property
-    def retry(self) -> re.Pattern[str]:
-        return any_of(rules.retry for rules in self._rules)
-
-    @cached_property
-    def untrusted(self) -> re.Pattern[str]:
-        return any_of(rules.untrusted for rules in self._rules)
-
-    @cached_property
-    def stopped_answers(self) -> frozenset[str]:
-        """Each is all that some CLI prints as an answer when it is interrupted."""
-        return frozenset(filter(None, (rules.stopped_answer for rules in self._rules)))
-
-    def denial_in(self, notice: str) -> Denial | None:
-        """Return the denied tool call that a notice reports."""
-        found = self._denied.search(notice)
-        return None if found is None else Denial(tool=next((tool for tool in found.groups() if tool), ""))
-
-    def session_in(self, notice: str) -> str | None:
-        """Return the session id in a hint how to resume a conversation."""
-        found = self._resume_hint.match(notice)
-        return found[found.lastindex] if found and found.lastindex else None
-
-    @cached_property
-    def _denied(self) -> re.Pattern[str]:
-        return any_of(rules.denied for rules in self._rules)
-
-    @cached_property
-    def _resume_hint(self) -> re.Pattern[str]:
-        return any_of(rules.resume for rules in self._rules)
 
 
 class ErrorNotices(NoticeReader):

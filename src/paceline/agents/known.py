@@ -3,28 +3,29 @@
 To add a CLI, write its folder and add it to the two tuples (see CONTRIBUTING.md).
 """
 
+import re
 from collections.abc import Iterable
+from functools import cached_property
 
 from paceline.agents import aider, claude, codex, copilot, gemini, openclaw, opencode, other_clis, qwen
-from paceline.agents.dialect import STATUS_IN_ERROR, AgentCli, ErrorNotices, NoticePatterns, NoticeReader
+from paceline.agents.dialect import STATUS_IN_ERROR, AgentCli, Denial, ErrorNotices, NoticeReader
 from paceline.agents.stream.flood import LineWords
 from paceline.core.signals import Signal
 from paceline.detect import observation_reader, shared_rules
 from paceline.detect.observation import Observation, Reading
-from paceline.detect.provider import Provider, ProviderSet
+from paceline.detect.provider import Provider, ProviderSet, any_of
 
 
 class CliSet:
-    """The known CLIs in their order, with the providers whose limits they print."""
+    """The known CLIs in their order, with the providers whose limits they print and what their notices look like."""
 
     def __init__(self, clis: Iterable[AgentCli], *, unknown: AgentCli, limits: ProviderSet) -> None:
         self.limits = limits
         self._clis = {cli.name: cli for cli in clis}
         self._unknown = unknown
-        rules = [cli.notices for cli in (*self._clis.values(), unknown)]
-        self.notices = NoticePatterns(rules)
-        patterns = (pattern for each in rules for pattern in each.all_patterns())
-        self.line_words = LineWords(limits.hints, (*patterns, STATUS_IN_ERROR))
+        self._notices = [cli.notices for cli in (*self._clis.values(), unknown)]
+        patterns = (pattern for each in self._notices for pattern in each.all_patterns())
+        self.line_words = LineWords(limits, (*patterns, STATUS_IN_ERROR))
 
     def cli(self, name: str) -> AgentCli:
         """Return a CLI by its name. An unknown one is read like any command that may print the shared format."""
@@ -34,7 +35,48 @@ class CliSet:
         """Return a new reader of a CLI's stderr."""
         if cli.stderr is not None:
             return cli.stderr()
-        return ErrorNotices(self.notices.first_line, self.notices.last_line)
+        return ErrorNotices(self._first_line, self._last_line)
+
+    # --- the patterns of all CLIs, each field of `NoticeRules` combined -------------------------
+
+    @cached_property
+    def _first_line(self) -> re.Pattern[str]:
+        return any_of(rules.first_line for rules in self._notices)
+
+    @cached_property
+    def _last_line(self) -> re.Pattern[str]:
+        return any_of(rules.last_line for rules in self._notices)
+
+    @cached_property
+    def retry(self) -> re.Pattern[str]:
+        return any_of(rules.retry for rules in self._notices)
+
+    @cached_property
+    def untrusted(self) -> re.Pattern[str]:
+        return any_of(rules.untrusted for rules in self._notices)
+
+    @cached_property
+    def stopped_answers(self) -> frozenset[str]:
+        """Each is all that some CLI prints as an answer when it is interrupted."""
+        return frozenset(filter(None, (rules.stopped_answer for rules in self._notices)))
+
+    def denial_in(self, notice: str) -> Denial | None:
+        """Return the denied tool call that a notice reports."""
+        found = self._denied.search(notice)
+        return None if found is None else Denial(tool=next((tool for tool in found.groups() if tool), ""))
+
+    def session_in(self, notice: str) -> str | None:
+        """Return the session id in a hint how to resume a conversation."""
+        found = self._resume_hint.match(notice)
+        return found[found.lastindex] if found and found.lastindex else None
+
+    @cached_property
+    def _denied(self) -> re.Pattern[str]:
+        return any_of(rules.denied for rules in self._notices)
+
+    @cached_property
+    def _resume_hint(self) -> re.Pattern[str]:
+        return any_of(rules.resume for rules in self._notices)
 
 
 PROVIDERS: tuple[Provider, ...] = (

@@ -6,7 +6,6 @@ text without these words matches no rule, and no list has to be kept by hand.
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
 
 _TOKEN = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?:|\?-?[a-z]+:)?)|(?P<close>\))|(?P<bar>\|)
@@ -177,23 +176,3 @@ def _lazy(pattern: str, position: int) -> int:
 def _specificity(words: Words) -> int:
     """Return the length of the shortest word in bytes: one Chinese character is as specific as several letters."""
     return min((len(word.encode()) for word in words), default=0)
-
-
-class HintWords:
-    """The words of which one is in every text that means something, derived from all patterns when first needed."""
-
-    def __init__(self, branches: Iterable[Branch]) -> None:
-        self._branches = tuple(branches)
-
-    def has_hint(self, text: str) -> bool:
-        """Return whether any pattern can match the text: each needs at least one of its words."""
-        return bool(self._finder.search(text.casefold()))
-
-    @cached_property
-    def words(self) -> tuple[str, ...]:
-        """The words, in lower case."""
-        return telling_words(self._branches)
-
-    @cached_property
-    def _finder(self) -> re.Pattern[str]:
-        return word_finder(self.words)

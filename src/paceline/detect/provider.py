@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import cache, cached_property
 from itertools import islice
-from typing import TypedDict, Unpack
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from paceline.detect.fields import Headers
 from paceline.detect.grammar.statements import GRAMMAR, Grammar
 from paceline.detect.json_objects import Event, Pairs, flatten
 from paceline.detect.observation import Kind
-from paceline.detect.prefilter import Branch, HintWords, needed_branches, needed_words
+from paceline.detect.prefilter import Branch, needed_branches, needed_words, telling_words, word_finder
 from paceline.detect.times import Reset, to_number
 
 # --- rules -------------------------------------------------------------------------------------
@@ -153,20 +153,6 @@ def _with_spaces(core: str) -> str:
     return core.replace(" ?", r"\s{0,3}").replace(" ", r"\s{1,3}")
 
 
-class RuleFields(TypedDict, total=False):
-    """Fields of a `Rule` that most rules leave out. `stage` is otherwise that of the kind."""
-
-    stage: Stage
-    body_only: bool
-    not_for: frozenset[str]
-    window: str
-    reach: Reach
-    cause: Cause
-    short_wait: float
-    long_wait: float
-    advice: str
-
-
 def rule(
     name: str,
     kind: Kind,
@@ -174,12 +160,12 @@ def rule(
     anywhere: bool = False,
     open_end: bool = False,
     unless: str | None = None,
-    **fields: Unpack[RuleFields],
+    **fields: Any,
 ) -> Rule:
     """Make a rule from the cores of its sentences. A space in a core is any white space, also a line break.
 
     `anywhere`: the words are so particular that they count in any place. `open_end`: the sentence may continue after
-    the core. The other options are fields of `Rule`.
+    the core. The other options are fields of `Rule`; `stage` is otherwise that of the kind.
     """
     core = "|".join(cores)
     led, bare = (_with_spaces(text) for text in (_with_lead(core), _LEAD.sub("", core)))
@@ -357,13 +343,6 @@ class ProviderSet:
         )
         self.rule_table = RuleTable(self.rules)
         self.grammar = grammar
-        self.hints = HintWords(
-            (
-                *(branch for rule in self.rules for branch in rule.branches),
-                *grammar.branches,
-                *((words,) for provider in self.providers if (words := provider.headers.words)),
-            )
-        )
         self.headers = tuple(provider.headers for provider in self.providers)
         self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
         self._event_readers: dict[str, list[EventReader]] = defaultdict(list)
@@ -375,7 +354,18 @@ class ProviderSet:
 
     def has_hint(self, text: str) -> bool:
         """Return whether any rule can match the text: each rule needs at least one of its words."""
-        return self.hints.has_hint(text)
+        return bool(self._hint_finder.search(text.casefold()))
+
+    @cached_property
+    def hint_words(self) -> tuple[str, ...]:
+        """Words in lower case, of which one is in every text that means something."""
+        of_rules = (branch for rule in self.rules for branch in rule.branches)
+        of_headers = ((words,) for headers in self.headers if (words := headers.words))
+        return telling_words((*of_rules, *self.grammar.branches, *of_headers))
+
+    @cached_property
+    def _hint_finder(self) -> re.Pattern[str]:
+        return word_finder(self.hint_words)
 
     def compile_rules(self) -> None:
         """Compile the patterns of all rules, which is otherwise done when each is first needed."""

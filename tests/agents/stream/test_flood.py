@@ -41,9 +41,9 @@ def means_something(line: bytes) -> bool:
     return (
         bool(read_line("claude-code", text, channel="stderr", seen_at=1.79e9, tz="UTC"))
         or status_in_text(text) is not None
-        or CLIS.notices.session_in(text) is not None
-        or CLIS.notices.denial_in(text) is not None
-        or bool(CLIS.notices.retry.search(text) or CLIS.notices.untrusted.search(text))
+        or CLIS.session_in(text) is not None
+        or CLIS.denial_in(text) is not None
+        or bool(CLIS.retry.search(text) or CLIS.untrusted.search(text))
     )
 
 

@@ -259,7 +259,7 @@ class StdoutReader:
             return
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
-        stopped_answers = self._interpreter.clis.notices.stopped_answers
+        stopped_answers = self._interpreter.clis.stopped_answers
         lines = [clean_text(line) for line in self._answer.last_lines()]
         failed = exit_code != 0
         error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)

@@ -15,8 +15,8 @@ from typing import cast
 from paceline.agents.dialect import CLIP, NoticeReader
 from paceline.agents.stream.lines import JSON_START, LongLine, clean_lines, clean_text
 from paceline.detect.json_objects import Event
-from paceline.detect.prefilter import HintWords, needed_branches, shortest, telling_words, word_finder
-from paceline.detect.provider import any_of
+from paceline.detect.prefilter import needed_branches, shortest, telling_words, word_finder
+from paceline.detect.provider import ProviderSet, any_of
 from paceline.detect.text import ODD, WRAP, join_lines, make_readable
 
 Lines = list[bytes | LongLine]
@@ -38,8 +38,8 @@ def spellings(word: str) -> list[str]:
 class LineWords:
     """The words of which one is in every line that means something: for a rule, or for the form of a notice."""
 
-    def __init__(self, hints: HintWords, notices: Iterable[str]) -> None:
-        self._hints = hints
+    def __init__(self, limits: ProviderSet, notices: Iterable[str]) -> None:
+        self._limits = limits
         self._notices = notices
 
     def may_be_notice(self, text: str) -> bool:
@@ -70,11 +70,11 @@ class LineWords:
         of_notices = telling_words(
             branch for pattern in filter(None, self._notices) for branch in needed_branches(pattern.casefold())
         )
-        return shortest(frozenset(word for word in (*self._hints.words, *of_notices) if word.isascii()))
+        return shortest(frozenset(word for word in (*self._limits.hint_words, *of_notices) if word.isascii()))
 
     @cached_property
     def _not_ascii(self) -> tuple[str, ...]:
-        return tuple(word for word in self._hints.words if not word.isascii())
+        return tuple(word for word in self._limits.hint_words if not word.isascii())
 
 
 HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")

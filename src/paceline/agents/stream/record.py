@@ -6,6 +6,7 @@ reported once; and the conclusion, what exit code, last event and last trouble a
 of any provider, the habits of one CLI, or which pieces are the CLI's own; the channel readers decide that.
 """
 
+import math
 import re
 
 import msgspec
@@ -218,17 +219,12 @@ _PASSING = (RateLimited, Overloaded, PlatformLimit, AuthFailed, Unreachable)
 _NAMED_CAUSE = (QuotaClosed, BillingStop)
 
 
-class _Reported(msgspec.Struct, frozen=True):
-    signal: Signal
-    until: float
-    """Until when it needs no repeating."""
-
-
 class RepeatFilter:
     """The signals that were reported about one run."""
 
     def __init__(self) -> None:
-        self._reported: dict[type[Signal], _Reported] = {}
+        self._reported: dict[type[Signal], tuple[Signal, float]] = {}
+        """Each with the time until which it needs no repeating."""
         self._budgets: dict[tuple[str | None, Reach | None], Budget] = {}
 
     def news(self, signals: list[Signal], *, seen_at: float) -> list[Signal]:
@@ -250,16 +246,16 @@ class RepeatFilter:
             return signal != before
         if isinstance(signal, RateLimited) and self._has_better(signal, seen_at):
             return False
-        reported = self._reported.get(type(signal))
-        if reported is not None and seen_at < reported.until and not _adds_detail(signal, reported.signal):
+        reported, until = self._reported.get(type(signal), (signal, -math.inf))
+        if seen_at < until and not _adds_detail(signal, reported):
             return False
-        self._reported[type(signal)] = _Reported(signal, _covered_until(signal, seen_at))
+        self._reported[type(signal)] = signal, _covered_until(signal, seen_at)
         return True
 
     def _has_better(self, signal: RateLimited, seen_at: float) -> bool:
         """Return whether a bare 429 repeats, with less detail, a spent window or missing credit that was reported."""
         better = (*_NAMED_CAUSE, *_PASSING) if signal.confidence < A_GUESS else _NAMED_CAUSE
-        return any(kind in self._reported and seen_at < self._reported[kind].until for kind in better)
+        return any(kind in self._reported and seen_at < self._reported[kind][1] for kind in better)
 
 
 def _covered_until(signal: Signal, seen_at: float) -> float:
@@ -705,15 +701,15 @@ class OutputInterpreter:
 
     def _read_notice(self, notice: str, channel: str) -> _NoticeReading:
         self.closely_read += 1
-        facts = Facts(session_id=self.clis.notices.session_in(notice), status=status_in_text(notice))
+        facts = Facts(session_id=self.clis.session_in(notice), status=status_in_text(notice))
         signals = self._signals_of_text(notice, channel)
         now = [signal for signal in signals if not isinstance(signal, Unreachable)]
         return _NoticeReading(
             facts=msgspec.structs.replace(facts, is_unreachable=len(now) < len(signals)),
             signals=now,
-            is_retry=bool(self.clis.notices.retry.search(notice)),
-            denial=(denial := self.clis.notices.denial_in(notice)),
-            is_untrusted=denial is None and bool(self.clis.notices.untrusted.search(notice)),
+            is_retry=bool(self.clis.retry.search(notice)),
+            denial=(denial := self.clis.denial_in(notice)),
+            is_untrusted=denial is None and bool(self.clis.untrusted.search(notice)),
         )
 
     def _take_notice(self, reading: _NoticeReading) -> None:

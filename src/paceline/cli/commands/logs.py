@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
@@ -107,23 +107,14 @@ def _print_output(
 
 
 def _writer(channel: Channel, provider: str | None, zone: ZoneInfo) -> "Writer":
-    return TranscriptWriter(provider, zone) if provider is not None and channel == "stdout" else PlainWriter()
+    return TranscriptWriter(provider, zone) if provider is not None and channel == "stdout" else Writer()
 
 
-class Writer(Protocol):
-    """Prints one channel."""
+class Writer:
+    """Prints the bytes of one channel: unchanged to a pipe, and without control characters to a terminal."""
 
     def write(self, piece: bytes) -> None:
         """Print further bytes of the channel."""
-
-    def close(self) -> None:
-        """Print what was kept back until the end."""
-
-
-class PlainWriter:
-    """Prints bytes unchanged to a pipe, and without control characters to a terminal."""
-
-    def write(self, piece: bytes) -> None:
         if sys.stdout.isatty():
             sys.stdout.write(printable(piece.decode(errors="replace").replace("\r\n", "\n")))
             sys.stdout.flush()
@@ -132,10 +123,10 @@ class PlainWriter:
             sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Print nothing: nothing is kept back."""
+        """Print what was kept back until the end."""
 
 
-class TranscriptWriter:
+class TranscriptWriter(Writer):
     """Prints the events of an agent as a transcript, with colours on a terminal."""
 
     def __init__(self, provider: str, zone: ZoneInfo) -> None:
@@ -171,7 +162,7 @@ def print_remote_output(unit: Unit, writers: Mapping[Channel, Writer], *, follow
         asyncio.run(_copy(unit, writers, follow=follow))
 
 
-class _Kept:
+class _Kept(Writer):
     """Keeps what would be printed."""
 
     def __init__(self) -> None:
@@ -179,9 +170,6 @@ class _Kept:
 
     def write(self, piece: bytes) -> None:
         self.data += piece
-
-    def close(self) -> None:
-        """Do nothing: everything is kept."""
 
 
 async def _copy(unit: Unit, writers: Mapping[Channel, Writer], *, follow: bool) -> None:
