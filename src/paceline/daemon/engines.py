@@ -22,17 +22,7 @@ from paceline.executors.process import raise_file_limit
 from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.leader.registry import NO_HOSTS
 from paceline.hosts.messages import StoredHost
-from paceline.leadership.election import (
-    ENGINE,
-    FleetHomes,
-    Leader,
-    LeaderLock,
-    new_leader,
-    new_owner,
-    resign,
-    wait_for_lead,
-    want_lead,
-)
+from paceline.leadership import election
 from paceline.limiter.governor_driver import UsageSource
 from paceline.limiter.usage_requests import usage_at
 from paceline.settings import Settings, load_settings
@@ -55,35 +45,35 @@ def leading_engine(home: Home, *, only_slots: bool = False) -> Iterator[Engine]:
     """
     if home.store.is_shared:
         if not only_slots:
-            wait_for_lead(home.store)
-        leader = new_leader(home.path, only_slots=only_slots)
+            election.wait_for_lead(home.store)
+        leader = election.new_leader(home.path, only_slots=only_slots)
         with fleet_engine(home, leader) as engine, contextlib.closing(engine):
             engine.start()
             yield engine
         return
-    leader = Leader(owner=new_owner(), pid=os.getpid(), since=time.time(), only_slots=only_slots)
+    leader = election.Leader(owner=election.new_owner(), pid=os.getpid(), since=time.time(), only_slots=only_slots)
     with _locked(home, leader), contextlib.closing(home.executor()) as executor:
         yield _engine(home, leader, executor)
 
 
 @contextlib.contextmanager
-def fleet_engine(home: Home, leader: Leader) -> Iterator[Engine]:
+def fleet_engine(home: Home, leader: election.Leader) -> Iterator[Engine]:
     """Yield an engine over a shared store. It leads once `start` was called, unless another one leads."""
     from paceline.hosts.worker.worker import add_own_host, own_host  # only a fleet needs what a worker is made of
 
     with contextlib.closing(home.executor()) as executor:
         name, host = own_host(home.store, home.settings.hosts, home.path, home.environ)
         add_own_host(home.store, home.settings.hosts, name)
-        fleet = FleetHomes(home.store, leader, executor.spool)
+        fleet = election.FleetHomes(home.store, leader, executor.spool)
         yield _engine(home, leader, executor, fleet=fleet, this_host={name: host})
 
 
 def _engine(
     home: Home,
-    leader: Leader,
+    leader: election.Leader,
     executor: TerminalExecutor,
     *,
-    fleet: FleetHomes | None = None,
+    fleet: election.FleetHomes | None = None,
     this_host: Mapping[str, StoredHost] = NO_HOSTS,
 ) -> Engine:
     _check_file_limit(home)
@@ -114,22 +104,22 @@ def session_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _locked(home: Home, leader: Leader) -> Iterator[None]:
+def _locked(home: Home, leader: election.Leader) -> Iterator[None]:
     """Hold the lock of the home's engine, after everybody who led before has given up the lead."""
-    lock = home.lock(ENGINE)
+    lock = home.lock(election.ENGINE)
     if not lock.take() and (leader.only_slots or not _replaces(lock, home)):
         holder = lock.holder()
         who = f" ({holder})" if holder else ""
         raise EngineBusy(f"another engine{who} runs {home.path}; stop it first, or use another PACELINE_HOME")
     try:
-        resign(home.store, lock.previous)
+        election.resign(home.store, lock.previous)
         lock.announce(leader)
         yield
     finally:
         lock.release()
 
 
-def _replaces(lock: LeaderLock, home: Home) -> bool:
+def _replaces(lock: election.LeaderLock, home: Home) -> bool:
     """Ask an engine that only serves slots to make way. Return whether the lock was taken from it."""
     give_up_at = time.monotonic() + MAKE_WAY_SECONDS
     has_asked = False
@@ -138,7 +128,7 @@ def _replaces(lock: LeaderLock, home: Home) -> bool:
         if holder is not None and not holder.only_slots:
             return False
         if holder is not None and not has_asked:
-            want_lead(home.store)
+            election.want_lead(home.store)
             has_asked = True
         if lock.take():
             return True

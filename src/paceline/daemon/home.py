@@ -25,15 +25,7 @@ from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnre
 from paceline.executors import OutputLimits
 from paceline.executors.private_folder import make_private
 from paceline.executors.spool import Spool, count_attempts, spool_root
-from paceline.leadership.election import (
-    ENGINE,
-    Leader,
-    LeaderLock,
-    known_leaders,
-    neighbours,
-    no_leader,
-    present_leader,
-)
+from paceline.leadership import election
 from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.model import price_list
@@ -74,8 +66,8 @@ class Home:
         return spool_root(self.path)
 
     def spool(self) -> Spool:
-        known = known_leaders(self.store) if self.store.is_shared else ()
-        return Spool(self.spool_root, neighbours(known, self.path))
+        known = election.known_leaders(self.store) if self.store.is_shared else ()
+        return Spool(self.spool_root, election.neighbours(known, self.path))
 
     def executor(self) -> "TerminalExecutor":
         from paceline.executors.terminal import TerminalExecutor  # imported here because it is slow
@@ -83,17 +75,17 @@ class Home:
         lease_file = str(self.path / LEASE_FILE) if self.store.is_shared else None
         return TerminalExecutor(self.spool_root, lease_file=lease_file)
 
-    def lock(self, name: str) -> LeaderLock:
-        return LeaderLock(self.path, name)
+    def lock(self, name: str) -> election.LeaderLock:
+        return election.LeaderLock(self.path, name)
 
-    def engine_leader(self) -> Leader | None:
+    def engine_leader(self) -> election.Leader | None:
         """Return the engine that leads and runs campaigns, here or wherever a shared store has its leader."""
         leader = self.leader()
         return None if leader is None or leader.only_slots else leader
 
-    def leader(self) -> Leader | None:
+    def leader(self) -> election.Leader | None:
         """Return the engine that leads, also one that only serves slots."""
-        return present_leader(self.store) if self.store.is_shared else self.lock(ENGINE).holder()
+        return election.present_leader(self.store) if self.store.is_shared else self.lock(election.ENGINE).holder()
 
     def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
@@ -133,7 +125,7 @@ class Home:
     @property
     def trouble(self) -> str | None:
         """Why nothing can start or be stored now: an engine that stands still does neither."""
-        leader = self.lock(ENGINE).holder()
+        leader = self.lock(election.ENGINE).holder()
         if leader is not None and _stands_still(leader.pid):
             process = f"process {leader.pid} of the engine"
             return f"{process} is stopped or frozen; `kill -CONT {leader.pid}` continues one that was stopped"
@@ -224,7 +216,7 @@ def open_empty_store(settings: Settings) -> Iterator[SqlStore]:
     make_private(str(settings.home))
     path = settings.sqlite_path
     store = _open_postgres(settings) if path is None else _open_sqlite(settings, path)
-    with contextlib.closing(store), no_leader(settings.home, "it would not know what is imported"):
+    with contextlib.closing(store), election.no_leader(settings.home, "it would not know what is imported"):
         yield store
         if path is None:
             _join_fleet(settings.home, store)
@@ -234,7 +226,7 @@ def _open_sqlite(settings: Settings, path: Path) -> SqliteStore:
     if path.parent != settings.home:
         _create_folder(path.parent)
     purpose = "it is of an older Paceline, and could not use the database once this one has updated it"
-    return SqliteStore(path, while_migrating=lambda: no_leader(settings.home, purpose))
+    return SqliteStore(path, while_migrating=lambda: election.no_leader(settings.home, purpose))
 
 
 def _check_in_no_fleet(home: Path, database: Path) -> None:

@@ -10,24 +10,9 @@ import msgspec
 from litestar import Request, delete, get, post, put
 from litestar.params import FromPath
 
+from paceline.api import schemas
 from paceline.api.bodies import HttpError, unfold
 from paceline.api.context import ApiContext, Context
-from paceline.api.schemas import (
-    ConcurrencyLearnt,
-    ConcurrencyPace,
-    ConcurrencyRate,
-    ConcurrencyRow,
-    ConcurrencyStatus,
-    CooldownBody,
-    LimitBody,
-    LimitRemoved,
-    RateBody,
-    ScopeCooldown,
-    ScopeLimit,
-    ScopeLimits,
-    ScopeRate,
-    ScopeRestored,
-)
 from paceline.core import ScopeStatus
 from paceline.core.values.fields import fields_of
 from paceline.core.values.rates import Rate
@@ -61,30 +46,34 @@ async def _read_body(request: Request[Any, Any, Any], kind: type[Body], expected
 
 
 @get("/concurrency/limits", sync_to_thread=False, summary="Every configured limit")
-def get_limits(context: Context) -> ScopeLimits:
+def get_limits(context: Context) -> schemas.ScopeLimits:
     limits = context.governor.limits()
-    return ScopeLimits(limits=[ScopeLimit(providerId=each, limit=limits[each]) for each in sorted(limits)])
+    return schemas.ScopeLimits(
+        limits=[schemas.ScopeLimit(providerId=each, limit=limits[each]) for each in sorted(limits)]
+    )
 
 
 @get("/concurrency/limits/{provider_id:str}", sync_to_thread=False, summary="The configured limit of a scope")
-def get_limit(provider_id: FromPath[str], context: Context) -> ScopeLimit:
+def get_limit(provider_id: FromPath[str], context: Context) -> schemas.ScopeLimit:
     scope = commands.present_scope(context.settings, unfold(provider_id))
     limit = context.governor.get_limit(scope)
     if limit is None:
         raise HttpError(404, NO_LIMIT)
-    return ScopeLimit(providerId=scope, limit=limit)
+    return schemas.ScopeLimit(providerId=scope, limit=limit)
 
 
 @put(
     "/concurrency/limits/{provider_id:str}",
     summary="Set the limit of a scope or pattern, and forget what was learnt about it",
-    opt={"body": LimitBody},
+    opt={"body": schemas.LimitBody},
 )
-async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeLimit:
-    body = await _read_body(request, LimitBody, INVALID_LIMIT)
+async def put_limit(
+    request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context
+) -> schemas.ScopeLimit:
+    body = await _read_body(request, schemas.LimitBody, INVALID_LIMIT)
     scope = commands.set_limit(context.store, context.settings, unfold(provider_id), body.limit, now=context.now)
     context.apply_commands()
-    return ScopeLimit(providerId=scope, limit=body.limit)
+    return schemas.ScopeLimit(providerId=scope, limit=body.limit)
 
 
 @delete(
@@ -93,13 +82,13 @@ async def put_limit(request: Request[Any, Any, Any], provider_id: FromPath[str],
     status_code=200,
     summary="Remove the limit of a scope; waiting tickets enter",
 )
-def delete_limit(provider_id: FromPath[str], context: Context) -> LimitRemoved:
+def delete_limit(provider_id: FromPath[str], context: Context) -> schemas.LimitRemoved:
     scope = commands.present_scope(context.settings, unfold(provider_id))
     if context.governor.get_limit(scope) is None:
         raise HttpError(404, NO_LIMIT)
     commands.remove_limit(context.store, context.settings, scope, now=context.now)
     context.apply_commands()
-    return LimitRemoved(ok=True, providerId=scope)
+    return schemas.LimitRemoved(ok=True, providerId=scope)
 
 
 @get(
@@ -107,41 +96,43 @@ def delete_limit(provider_id: FromPath[str], context: Context) -> LimitRemoved:
     sync_to_thread=False,
     summary="How long a released slot still counts",
 )
-def get_cooldown(provider_id: FromPath[str], context: Context) -> ScopeCooldown:
+def get_cooldown(provider_id: FromPath[str], context: Context) -> schemas.ScopeCooldown:
     scope = commands.present_scope(context.settings, unfold(provider_id))
     seconds = _cooldown_of(context, scope)
     if seconds is None:
         raise HttpError(404, NO_CONFIGURATION)
-    return ScopeCooldown(providerId=scope, cooldownMs=round(seconds * 1000))
+    return schemas.ScopeCooldown(providerId=scope, cooldownMs=round(seconds * 1000))
 
 
 @put(
     "/concurrency/cooldown/{provider_id:str}",
     summary="Set how long a released slot of a scope still occupies its place",
-    opt={"body": CooldownBody},
+    opt={"body": schemas.CooldownBody},
 )
-async def put_cooldown(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeCooldown:
-    body = await _read_body(request, CooldownBody, INVALID_COOLDOWN)
+async def put_cooldown(
+    request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context
+) -> schemas.ScopeCooldown:
+    body = await _read_body(request, schemas.CooldownBody, INVALID_COOLDOWN)
     if body.cooldownMs > LONGEST_SECONDS * 1000:
         raise HttpError(400, INVALID_COOLDOWN)
     scope = commands.set_cooldown(
         context.store, context.settings, unfold(provider_id), body.cooldownMs / 1000, now=context.now
     )
     context.apply_commands()
-    return ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
+    return schemas.ScopeCooldown(providerId=scope, cooldownMs=body.cooldownMs)
 
 
 @put(
     "/concurrency/rates/{provider_id:str}",
     summary="Set how many runs and tokens may start in a minute in a scope or pattern",
-    opt={"body": RateBody},
+    opt={"body": schemas.RateBody},
 )
-async def put_rate(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> ScopeRate:
-    body = await _read_body(request, RateBody, INVALID_RATE)
+async def put_rate(request: Request[Any, Any, Any], provider_id: FromPath[str], context: Context) -> schemas.ScopeRate:
+    body = await _read_body(request, schemas.RateBody, INVALID_RATE)
     rate = Rate(rpm=body.rpm, tpm=body.tpm)
     scope = commands.set_rate(context.store, context.settings, unfold(provider_id), rate, now=context.now)
     context.apply_commands()
-    return ScopeRate(providerId=scope, rpm=body.rpm, tpm=body.tpm)
+    return schemas.ScopeRate(providerId=scope, rpm=body.rpm, tpm=body.tpm)
 
 
 @delete(
@@ -150,10 +141,10 @@ async def put_rate(request: Request[Any, Any, Any], provider_id: FromPath[str], 
     status_code=200,
     summary="Return to the rate of the settings",
 )
-def delete_rate(provider_id: FromPath[str], context: Context) -> LimitRemoved:
+def delete_rate(provider_id: FromPath[str], context: Context) -> schemas.LimitRemoved:
     scope = commands.set_rate(context.store, context.settings, unfold(provider_id), None, now=context.now)
     context.apply_commands()
-    return LimitRemoved(ok=True, providerId=scope)
+    return schemas.LimitRemoved(ok=True, providerId=scope)
 
 
 @post(
@@ -162,7 +153,7 @@ def delete_rate(provider_id: FromPath[str], context: Context) -> LimitRemoved:
     status_code=200,
     summary="Return to the configured limit: forget what was learnt, end pauses and paces, and lift a hold",
 )
-def post_restore(provider_id: FromPath[str], context: Context) -> ScopeRestored:
+def post_restore(provider_id: FromPath[str], context: Context) -> schemas.ScopeRestored:
     known = {status.scope for status in context.engine.limiter.statuses()} | set(context.governor.limits())
     try:
         name = unfold(provider_id)
@@ -170,23 +161,23 @@ def post_restore(provider_id: FromPath[str], context: Context) -> ScopeRestored:
     except UnknownName:
         raise HttpError(404, NO_CONFIGURATION) from None
     context.apply_commands()
-    return ScopeRestored(ok=True, providerId=scope, limit=context.governor.get_limit(scope))
+    return schemas.ScopeRestored(ok=True, providerId=scope, limit=context.governor.get_limit(scope))
 
 
 @get("/concurrency/status", sync_to_thread=False, summary="The status of every scope")
-def get_status(context: Context) -> ConcurrencyStatus:
+def get_status(context: Context) -> schemas.ConcurrencyStatus:
     statuses = sorted(context.engine.limiter.statuses(), key=lambda status: status.scope)
-    return ConcurrencyStatus(providers=[_row(each) for each in statuses if each.scope not in (SESSIONS, RUNS)])
+    return schemas.ConcurrencyStatus(providers=[_row(each) for each in statuses if each.scope not in (SESSIONS, RUNS)])
 
 
-def _row(status: ScopeStatus) -> ConcurrencyRow:
+def _row(status: ScopeStatus) -> schemas.ConcurrencyRow:
     return _sent(
         status,
-        ConcurrencyRow,
+        schemas.ConcurrencyRow,
         in_flight=status.in_flight + status.cooling,
-        pace=None if status.pace is None else _sent(status.pace, ConcurrencyPace),
-        rates=tuple(_sent(rate, ConcurrencyRate) for rate in status.rates),
-        learnt=None if status.learnt is None else _sent(status.learnt, ConcurrencyLearnt),
+        pace=None if status.pace is None else _sent(status.pace, schemas.ConcurrencyPace),
+        rates=tuple(_sent(rate, schemas.ConcurrencyRate) for rate in status.rates),
+        learnt=None if status.learnt is None else _sent(status.learnt, schemas.ConcurrencyLearnt),
     )
 
 

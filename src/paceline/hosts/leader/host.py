@@ -23,25 +23,8 @@ from paceline.core.values.channels import Channel
 from paceline.detect import StreamReader
 from paceline.errors import HostLost
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Executor, Handle, SessionState, output_problem
+from paceline.hosts import messages
 from paceline.hosts.jobs import Jobs, RemoteJobs
-from paceline.hosts.messages import (
-    Archive,
-    HostFacts,
-    HostLoad,
-    HostState,
-    JoinRequest,
-    Kill,
-    NumberedOrder,
-    Order,
-    Presence,
-    SessionOrder,
-    SessionReport,
-    Start,
-    Stop,
-    StoredHost,
-    Sweep,
-    follow_of,
-)
 from paceline.leadership.election import LeaderLease
 from paceline.settings import HostSettings
 from paceline.store import Unit
@@ -118,13 +101,13 @@ class Host(Protocol):
     def home(self) -> Path:
         """The folder of the machine that holds workspaces."""
 
-    def start(self, order: SessionOrder) -> Handle:
+    def start(self, order: messages.SessionOrder) -> Handle:
         """Start a session. Raise as `SessionOrder.launch` and `Executor.start` do, where it is known at once."""
 
-    def begin(self, order: SessionOrder) -> Handle:
+    def begin(self, order: messages.SessionOrder) -> Handle:
         """Start a session, or return the one that was started before under the same attempt id."""
 
-    def adopt(self, order: SessionOrder) -> Handle | None:
+    def adopt(self, order: messages.SessionOrder) -> Handle | None:
         """Return the session of the order if an earlier engine has started it; None if it is known that none has."""
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
@@ -151,7 +134,7 @@ class LocalHost:
         """The home folder of the user that sessions run as."""
         return self.environ.get("HOME")
 
-    def start(self, order: SessionOrder) -> Handle:
+    def start(self, order: messages.SessionOrder) -> Handle:
         """Start a session as a process."""
         launch = order.launch(
             self.environ,
@@ -161,11 +144,11 @@ class LocalHost:
         self._lead.check()
         return self.executor.start(launch)
 
-    def begin(self, order: SessionOrder) -> Handle:
+    def begin(self, order: messages.SessionOrder) -> Handle:
         """Adopt the session of an earlier engine, or start it."""
         return self.adopt(order) or self.start(order)
 
-    def adopt(self, order: SessionOrder) -> Handle | None:
+    def adopt(self, order: messages.SessionOrder) -> Handle | None:
         return self.executor.adopt(order.attempt_id)
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
@@ -204,7 +187,7 @@ class RemoteSession:
     It is over only once its worker has read and reported everything.
     """
 
-    def __init__(self, order: SessionOrder, host: str, *, is_new: bool) -> None:
+    def __init__(self, order: messages.SessionOrder, host: str, *, is_new: bool) -> None:
         self.order = order
         self.attempt_id = order.attempt_id
         self.host = host
@@ -218,7 +201,7 @@ class RemoteSession:
         self.start_error: str | None = None
         self._state = SessionState(phase="running")
         self._tail = b""
-        self._reports: list[SessionReport] = []
+        self._reports: list[messages.SessionReport] = []
         self._output_problem: str | None = None
         self._is_followed = False
 
@@ -271,7 +254,7 @@ class RemoteSession:
 
     # -- what its worker reports -----------------------------------------------------------------
 
-    def take(self, report: SessionReport) -> None:
+    def take(self, report: messages.SessionReport) -> None:
         """Take in a report. Nothing changes after the end."""
         if self._state.is_over:
             return
@@ -337,7 +320,9 @@ def _bounded(value: Number | None, largest: float) -> Number | None:
 class RemoteHost:
     """One host and its worker. A host of which nothing was received counts as silent since the leader began."""
 
-    def __init__(self, name: str, facts: HostFacts | None, local_jobs: Jobs, *, owner: str, clocks: Clocks) -> None:
+    def __init__(
+        self, name: str, facts: messages.HostFacts | None, local_jobs: Jobs, *, owner: str, clocks: Clocks
+    ) -> None:
         self.name = name
         self.facts = facts
         """Those of its worker, now or before the leader changed."""
@@ -348,12 +333,12 @@ class RemoteHost:
         self.worker: str | None = None
         """What identifies the home of the worker that joined last."""
         self.joining = ""
-        self.load = HostLoad()
+        self.load = messages.HostLoad()
         self.is_leaving = False
         self.last_report = 0
         self._numbers = itertools.count(1)
-        self._orders: list[NumberedOrder] = []
-        self._unarchived: dict[str, Archive] = {}
+        self._orders: list[messages.NumberedOrder] = []
+        self._unarchived: dict[str, messages.Archive] = {}
         self._lost: str | None = None
         """Why nothing can be started: it was silent for so long that everything on it has ended."""
         self._clocks = clocks
@@ -369,7 +354,7 @@ class RemoteHost:
 
     # -- what the engine does ------------------------------------------------------------------
 
-    def start(self, order: SessionOrder) -> RemoteSession:
+    def start(self, order: messages.SessionOrder) -> RemoteSession:
         """Order a session. The worker follows the one that it has started before under the same attempt id.
 
         Whether it could be started comes with a report. Raise `HostLost` if the host is lost.
@@ -377,19 +362,19 @@ class RemoteHost:
         if self._lost is not None:
             raise HostLost(self._lost)
         session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=True)
-        self._send(Start(session=order))
+        self._send(messages.Start(session=order))
         return session
 
     begin = start
 
-    def adopt(self, order: SessionOrder) -> RemoteSession:
+    def adopt(self, order: messages.SessionOrder) -> RemoteSession:
         """Follow a session that an earlier engine has started. The worker knows whether there is one."""
         session = self.sessions.get(order.attempt_id)
         if session is None:
             session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=False)
             session.is_catching_up = True
             if self._lost is None:
-                self._send(follow_of(order))
+                self._send(messages.follow_of(order))
             else:
                 session.lose(self._lost)
         return session
@@ -399,49 +384,49 @@ class RemoteHost:
 
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
         _own(handle).stop_grace = grace
-        self._send(Stop(attempt_id=handle.attempt_id, grace=grace))
+        self._send(messages.Stop(attempt_id=handle.attempt_id, grace=grace))
 
     def kill(self, handle: Handle) -> None:
         """Order it once. A worker that joins again is asked to stop the session, and then to kill it."""
         if not _own(handle).is_killed:
             _own(handle).is_killed = True
-            self._send(Kill(attempt_id=handle.attempt_id))
+            self._send(messages.Kill(attempt_id=handle.attempt_id))
 
     def archive(self, handle: Handle) -> None:
         """Let the worker put the session away, now or when it has joined again."""
         self.sessions.pop(handle.attempt_id, None)
-        order = self._unarchived[handle.attempt_id] = Archive(attempt_id=handle.attempt_id)
+        order = self._unarchived[handle.attempt_id] = messages.Archive(attempt_id=handle.attempt_id)
         self._send(order)
 
     # -- its worker ----------------------------------------------------------------------------
 
-    def remember(self, stored: StoredHost) -> None:
+    def remember(self, stored: messages.StoredHost) -> None:
         """Take over what an earlier leader knew. It may have had an answer until a moment ago."""
         self.worker = stored.worker
         self._given_lease = self._lease = math.inf if stored.host_lease is None else stored.host_lease
         self._received_at = self._clocks.now()
 
     @property
-    def stored(self) -> StoredHost | None:
+    def stored(self) -> messages.StoredHost | None:
         """What is to be stored; None before a worker has joined."""
         if self.worker is None or self.facts is None:
             return None
         lease = None if self._lease == math.inf else self._lease
-        return StoredHost(worker=self.worker, host_lease=lease, facts=self.facts)
+        return messages.StoredHost(worker=self.worker, host_lease=lease, facts=self.facts)
 
     @property
     def may_be_replaced(self) -> bool:
         """Whether a worker of another home may take the name: nothing can run in the home before."""
         return self._lost is not None or (self.is_leaving and not self.is_busy)
 
-    def has_moved(self, request: JoinRequest) -> bool:
+    def has_moved(self, request: messages.JoinRequest) -> bool:
         """Return whether the home of the worker is now used from another machine, as one on a shared file system may.
 
         What the machine before has started may still run there.
         """
         return self.facts is not None and self.facts.machine != request.facts.machine and self.is_busy
 
-    def join(self, request: JoinRequest, lease: float) -> None:
+    def join(self, request: messages.JoinRequest, lease: float) -> None:
         """Begin a joining. Until the worker uses it, it may still go by a longer lease that it was given before."""
         self.worker, self.joining = request.worker, secrets.token_hex(8)
         self._given_lease, self._lease = lease, max(lease, self._lease)
@@ -458,20 +443,20 @@ class RemoteHost:
             self._welcome_session(session, is_known=session.attempt_id in attempts)
         for order in self._unarchived.values():
             self._send(order)
-        self._send(Sweep(keep=(*self.sessions, *self._unarchived)))
+        self._send(messages.Sweep(keep=(*self.sessions, *self._unarchived)))
         self.jobs.repeat()
 
     def _welcome_session(self, session: RemoteSession, *, is_known: bool) -> None:
         if session.state().is_over:
             return
         if session.is_new and not is_known:
-            self._send(Start(session=session.order))
+            self._send(messages.Start(session=session.order))
         else:  # also one that is not in the list: only an answer within this joining can say that it is gone
             session.is_catching_up = True
-            self._send(follow_of(session.order))
+            self._send(messages.follow_of(session.order))
         session.is_killed = False
         if session.stop_grace is not None:
-            self._send(Stop(attempt_id=session.attempt_id, grace=session.stop_grace))
+            self._send(messages.Stop(attempt_id=session.attempt_id, grace=session.stop_grace))
 
     def use_joining(self) -> None:
         """Note a request within the joining: the worker goes by its lease."""
@@ -481,17 +466,17 @@ class RemoteHost:
     def _note_contact(self) -> None:
         self._received_at, self._silent_since = self._clocks.now(), self._clocks.elapsed()
 
-    def orders_after(self, number: int) -> tuple[NumberedOrder, ...]:
+    def orders_after(self, number: int) -> tuple[messages.NumberedOrder, ...]:
         """Return the next orders. Those up to the number are confirmed."""
         for confirmed in itertools.takewhile(lambda each: each.number <= number, self._orders):
-            if isinstance(confirmed.order, Archive):
+            if isinstance(confirmed.order, messages.Archive):
                 self._unarchived.pop(confirmed.order.attempt_id, None)
         self._orders = [each for each in self._orders if each.number > number]
         self.news.clear()
         return tuple(self._orders[:MOST_ORDERS])
 
-    def _send(self, order: Order) -> None:
-        self._orders.append(NumberedOrder(next(self._numbers), order))
+    def _send(self, order: messages.Order) -> None:
+        self._orders.append(messages.NumberedOrder(next(self._numbers), order))
         self.news.set()
 
     # -- whether it is there -------------------------------------------------------------------
@@ -519,16 +504,16 @@ class RemoteHost:
         """The number of sessions that run, or may run."""
         return sum(1 for session in self.sessions.values() if not session.state().is_over)
 
-    def host_state(self, settings: HostSettings) -> HostState:
+    def host_state(self, settings: HostSettings) -> messages.HostState:
         """Return what the placement and people go by."""
-        presence: Presence = "silent"
+        presence: messages.Presence = "silent"
         if self._lost is not None:
             presence = "lost"
         elif self.is_leaving:
             presence = "leaving"
         elif self.joining and self._clocks.elapsed() - self._silent_since <= SILENT_SECONDS:
             presence = "joined"
-        return HostState(
+        return messages.HostState(
             name=self.name,
             settings=settings,
             presence=presence,

@@ -16,29 +16,8 @@ from paceline.agents.account import login_on, split_login
 from paceline.clock import seconds_since_boot
 from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import Executor, Handle
+from paceline.hosts import messages
 from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
-from paceline.hosts.messages import (
-    JOINED_STATE,
-    LOCAL_STATE,
-    PROTOCOL,
-    Call,
-    CallReport,
-    FactsReport,
-    HostFacts,
-    HostState,
-    Joined,
-    JoinRequest,
-    Orders,
-    OrdersRequest,
-    Reports,
-    ReportsTaken,
-    SessionReport,
-    StoredHost,
-    WorkerSettings,
-    known_hosts,
-    local_machine,
-    stored_hosts,
-)
 from paceline.settings import HostSettings
 from paceline.settings.host_fields import LOCAL_HOST
 from paceline.store import Campaign, Store, Unit, UnitResult
@@ -49,7 +28,7 @@ LONGEST_POLL_SECONDS: Final = 25.0
 """How long a request for orders is held open: shorter than proxies wait for an answer."""
 
 Emit = Callable[..., None]
-NO_HOSTS: Final[Mapping[str, StoredHost]] = {}
+NO_HOSTS: Final[Mapping[str, messages.StoredHost]] = {}
 
 
 class HostRegistry:
@@ -67,7 +46,7 @@ class HostRegistry:
         owner: str,
         now: Callable[[], float],
         elapsed: Callable[[], float] = seconds_since_boot,
-        own: Mapping[str, StoredHost] = NO_HOSTS,
+        own: Mapping[str, messages.StoredHost] = NO_HOSTS,
         emit: Emit = lambda *_, **__: None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -75,7 +54,7 @@ class HostRegistry:
         self._own = own
         self.problems: dict[str, str] = {}
         """Why the worker of a host could not be started, by name. The daemon that starts workers keeps it."""
-        self.worker_settings = WorkerSettings()
+        self.worker_settings = messages.WorkerSettings()
         """What workers are answered when they join."""
         self.emit, self.wake = emit, wake
         self._store = store
@@ -86,7 +65,7 @@ class HostRegistry:
         self.settings: dict[str, HostSettings] = {}
         """The hosts that are known by paceline.toml or by `paceline hosts add`."""
         self.read_settings()
-        for name, stored in stored_hosts(store).items():
+        for name, stored in messages.stored_hosts(store).items():
             if name not in own:
                 self.remote(name, stored.facts).remember(stored)
         if own:
@@ -147,25 +126,25 @@ class HostRegistry:
         for host in self._remote.values():
             host.news.set()
 
-    def states(self) -> list[HostState]:
+    def states(self) -> list[messages.HostState]:
         """Return every known host now, also those whose workers never joined, and `local` if it has settings."""
         names = dict.fromkeys((*self.settings, *self._remote))
         return [self._state(name) for name in names if name not in self._own]
 
-    def remote_states(self) -> list[HostState]:
+    def remote_states(self) -> list[messages.HostState]:
         """Return the hosts with workers."""
         return [state for state in self.states() if state.name != LOCAL_HOST]
 
-    def _state(self, name: str) -> HostState:
+    def _state(self, name: str) -> messages.HostState:
         host = self._remote.get(name)
         settings = self.settings.get(name) or HostSettings(name=name)
-        absent = HostState(name=name, settings=settings, presence="joined" if name == LOCAL_HOST else "absent")
+        absent = messages.HostState(name=name, settings=settings, presence="joined" if name == LOCAL_HOST else "absent")
         state = absent if host is None else host.host_state(settings)
         return msgspec.structs.replace(state, problem=self.problems[name]) if name in self.problems else state
 
     def read_settings(self) -> None:
         """Read which hosts were added or removed."""
-        self.settings = {**known_hosts(self._store), **self._configured}
+        self.settings = {**messages.known_hosts(self._store), **self._configured}
         self._forget_removed()
 
     def _forget_removed(self) -> None:
@@ -175,7 +154,7 @@ class HostRegistry:
             self._remote = kept
             self.save()
 
-    def remote(self, name: str, facts: HostFacts | None = None) -> RemoteHost:
+    def remote(self, name: str, facts: messages.HostFacts | None = None) -> RemoteHost:
         """Return a host with a worker, also one that is not known any more but has sessions."""
         host = self._remote.get(name)
         if host is None:
@@ -190,7 +169,7 @@ class HostRegistry:
         """
         for own in self._own:
             with self._store.together():
-                before = local_machine(self._store)
+                before = messages.local_machine(self._store)
                 if before == own:
                     continue
                 for campaign in campaigns:
@@ -198,21 +177,21 @@ class HostRegistry:
                         if before is not None:
                             self._store.rename_account(campaign.name, account, login_on(account, before))
                         self._store.rename_account(campaign.name, login_on(account, own), account)
-                self._store.save_state(LOCAL_STATE, own.encode())
+                self._store.save_state(messages.LOCAL_STATE, own.encode())
 
     def save(self) -> None:
         """Store what the next leader must know."""
         stored = {name: host.stored for name, host in self._remote.items() if host.stored is not None} | {**self._own}
-        self._store.save_state(JOINED_STATE, msgspec.json.encode(stored))
+        self._store.save_state(messages.JOINED_STATE, msgspec.json.encode(stored))
 
     # -- what workers ask for ------------------------------------------------------------------
 
-    def join(self, name: str, request: JoinRequest) -> Joined:
+    def join(self, name: str, request: messages.JoinRequest) -> messages.Joined:
         """Let the worker of a host join. Raise if the host has another one, or if it speaks another language."""
-        if request.protocol != PROTOCOL:
+        if request.protocol != messages.PROTOCOL:
             raise VersionMismatch(
                 f"the worker of {name} is Paceline {request.facts.version} (protocol {request.protocol}), and the "
-                f"engine speaks protocol {PROTOCOL}: install the same version on both"
+                f"engine speaks protocol {messages.PROTOCOL}: install the same version on both"
             )
         self.read_settings()
         settings = self.settings.get(name)
@@ -228,7 +207,7 @@ class HostRegistry:
         self.emit("host.joined", scope=f"host:{name}", hostname=facts.hostname, version=facts.version)
         log.info("the worker of %s has joined (%s, %s)", name, facts.hostname, facts.home)
         self.wake()
-        return Joined(
+        return messages.Joined(
             joining=host.joining,
             leader=self._owner,
             host_lease=settings.host_lease,
@@ -236,7 +215,7 @@ class HostRegistry:
             **msgspec.structs.asdict(self.worker_settings),
         )
 
-    def _check_place(self, name: str, host: RemoteHost, request: JoinRequest) -> None:
+    def _check_place(self, name: str, host: RemoteHost, request: messages.JoinRequest) -> None:
         """Raise if sessions of the host may run where this worker cannot see them."""
         if host.may_be_replaced:
             return
@@ -250,7 +229,7 @@ class HostRegistry:
         if host.has_moved(request):
             raise EngineBusy(f"sessions of {name} may still run ({where}), until its lease is over; ask again")
 
-    async def orders(self, name: str, request: OrdersRequest) -> Orders:
+    async def orders(self, name: str, request: messages.OrdersRequest) -> messages.Orders:
         """Return the orders of a host, as soon as there are any."""
         host = self._joined(name, request.joining)
         orders = host.orders_after(request.after)
@@ -262,9 +241,9 @@ class HostRegistry:
                 pass
             host = self._joined(name, request.joining)
             orders = host.orders_after(request.after)
-        return Orders(now=self._clocks.now(), orders=orders)
+        return messages.Orders(now=self._clocks.now(), orders=orders)
 
-    def report(self, name: str, reports: Reports) -> ReportsTaken:
+    def report(self, name: str, reports: messages.Reports) -> messages.ReportsTaken:
         """Take in what a worker reports. Reports that were seen before are left out."""
         host = self._joined(name, reports.joining)
         host.load, host.is_leaving = reports.load, reports.is_leaving
@@ -274,19 +253,19 @@ class HostRegistry:
                 continue
             host.last_report = each.number
             match each.report:
-                case SessionReport() as report:
+                case messages.SessionReport() as report:
                     if report.attempt_id in host.sessions:
                         host.sessions[report.attempt_id].take(report)
-                case CallReport() as report:
+                case messages.CallReport() as report:
                     host.jobs.take(report)
-                case FactsReport() as report:
+                case messages.FactsReport() as report:
                     host.facts = report.facts
                     self.save()
         if host.last_report > before or reports.is_leaving:
             self.wake()
-        return ReportsTaken(now=self._clocks.now(), through=host.last_report)
+        return messages.ReportsTaken(now=self._clocks.now(), through=host.last_report)
 
-    def call_of(self, name: str, call_id: str) -> Call:
+    def call_of(self, name: str, call_id: str) -> messages.Call:
         """Return a call that the worker of the host is at."""
         call = self.remote(name).jobs.call_of(call_id) if self.is_remote(name) else None
         if call is None:

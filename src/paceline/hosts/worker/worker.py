@@ -28,31 +28,8 @@ from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
 from paceline.executors.private_folder import can_be_used
 from paceline.executors.spool import spool_root
 from paceline.executors.terminal import TerminalExecutor
+from paceline.hosts import messages
 from paceline.hosts.jobs import in_daemon_thread
-from paceline.hosts.messages import (
-    Archive,
-    Call,
-    CallReport,
-    FactsReport,
-    Follow,
-    Joined,
-    JoinRequest,
-    Kill,
-    NumberedOrder,
-    Orders,
-    OrdersRequest,
-    Reports,
-    ReportsTaken,
-    Start,
-    Stop,
-    StoredHost,
-    Sweep,
-    allocation_end,
-    known_hosts,
-    read_load,
-    save_hosts,
-    stored_hosts,
-)
 from paceline.hosts.worker.facts import FactsReader
 from paceline.hosts.worker.job_runner import JobRunner
 from paceline.hosts.worker.link import HostToken, HttpLink, Link
@@ -80,7 +57,7 @@ LONGEST_WAIT_SECONDS = 5.0
 """How much later than the leader a worker may be back. Fifty workers then make ten requests a second."""
 
 
-Answer = TypeVar("Answer", Joined, Orders, ReportsTaken)
+Answer = TypeVar("Answer", messages.Joined, messages.Orders, messages.ReportsTaken)
 
 READ_SECONDS = 1.0
 """How often the output of all sessions is read, as an engine does. Ends do not wait for it."""
@@ -121,12 +98,12 @@ class Worker:
         self._outbox = Outbox()
         self._sessions = HostSessions(executor, context, self._outbox, lease=lease, time=self._time)
         self._facts = FactsReader(home, context.environ, labels=context.labels)
-        self._leaves_at = allocation_end(context.environ)
+        self._leaves_at = messages.allocation_end(context.environ)
         self._calls: LeaderCalls | None = None
         self._down_since: float | None = None
         """Since when no leader answers."""
         self._retry_wait = FIRST_WAIT_SECONDS
-        self._joined: Joined | None = None
+        self._joined: messages.Joined | None = None
         self._leaving = asyncio.Event()
 
     @property
@@ -192,12 +169,12 @@ class Worker:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _join(self) -> Joined:
+    async def _join(self) -> messages.Joined:
         """Join the leader. Orders of an earlier one, and reports for it, are dropped."""
 
-        def request() -> Awaitable[Joined]:
+        def request() -> Awaitable[messages.Joined]:
             return self._link.join(
-                JoinRequest(
+                messages.JoinRequest(
                     worker=self._identity,
                     pid=os.getpid(),
                     facts=self._facts.known,
@@ -207,7 +184,7 @@ class Worker:
 
         joined = await self._ask(request)
         self._joined = joined
-        self._outbox.start_over(lambda report: isinstance(report, CallReport))
+        self._outbox.start_over(lambda report: isinstance(report, messages.CallReport))
         self._sessions.start_over()
         log.warning("joined the leader %s", joined.leader)
         return joined
@@ -225,7 +202,7 @@ class Worker:
                 log.warning("the leader answers again, after %.0f s", self._clock.now() - self._down_since)
             self._down_since, self._retry_wait = None, FIRST_WAIT_SECONDS
             self._time.learn(answer.now)
-            joined = answer if isinstance(answer, Joined) else self._joined
+            joined = answer if isinstance(answer, messages.Joined) else self._joined
             self._lease.renew(asked_at, 0.0 if joined is None else joined.host_lease)
             return answer
 
@@ -236,11 +213,11 @@ class Worker:
         wait, self._retry_wait = self._retry_wait, min(self._retry_wait * 2, LONGEST_WAIT_SECONDS)
         await self._clock.sleep(wait)
 
-    async def _take_orders(self, joined: Joined) -> None:
+    async def _take_orders(self, joined: messages.Joined) -> None:
         after = 0
         wait = min(ORDERS_WAIT_SECONDS, joined.host_lease / 4)
         while True:
-            request = OrdersRequest(joining=joined.joining, after=after, wait=wait)
+            request = messages.OrdersRequest(joining=joined.joining, after=after, wait=wait)
             answer = await self._ask(partial(self._link.orders, request))
             for numbered in answer.orders:
                 if numbered.number > after:
@@ -248,7 +225,7 @@ class Worker:
                     after = numbered.number
                     await asyncio.sleep(0)  # others have their turn
 
-    async def _send_reports(self, joined: Joined) -> None:
+    async def _send_reports(self, joined: messages.Joined) -> None:
         beat = min(BEAT_SECONDS, joined.host_lease / 5)
         while True:
             timer = self._clock.call_at(self._clock.now() + beat, self._outbox.news.set)
@@ -259,17 +236,17 @@ class Worker:
             await self._report(joined)
             await self._clock.sleep(LEAST_GAP_SECONDS)
 
-    async def _report(self, joined: Joined, *, is_leaving: bool = False) -> None:
-        reports = Reports(
+    async def _report(self, joined: messages.Joined, *, is_leaving: bool = False) -> None:
+        reports = messages.Reports(
             joining=joined.joining,
-            load=read_load(self._home, self._time.of(self._leaves_at)),
+            load=messages.read_load(self._home, self._time.of(self._leaves_at)),
             reports=self._outbox.batch(),
             is_leaving=is_leaving or not self._sessions.takes_new,
         )
         taken = await self._ask(partial(self._link.report, reports))
         self._outbox.confirm(taken.through)
 
-    async def _send_facts(self, joined: Joined) -> None:
+    async def _send_facts(self, joined: messages.Joined) -> None:
         """Report what the host is and has, now and whenever it has changed."""
         reported = None
         while True:
@@ -277,7 +254,7 @@ class Worker:
             facts = await in_daemon_thread(read, "facts of the host")
             if facts != reported:
                 reported = facts
-                self._outbox.add(FactsReport(facts=facts))
+                self._outbox.add(messages.FactsReport(facts=facts))
             await self._clock.sleep(FACTS_SECONDS)
 
     async def _say_goodbye(self) -> None:
@@ -302,24 +279,24 @@ class Worker:
 
     # -- orders --------------------------------------------------------------------------------------------
 
-    def _carry_out(self, numbered: NumberedOrder) -> None:
+    def _carry_out(self, numbered: messages.NumberedOrder) -> None:
         """Carry out one order. One that fails must not keep the others waiting."""
         sessions = self._sessions
         try:
             match numbered.order:
-                case Start() as order:
+                case messages.Start() as order:
                     sessions.start(order.session)
-                case Follow() as order:
+                case messages.Follow() as order:
                     sessions.follow(order)
-                case Stop() as order:
+                case messages.Stop() as order:
                     sessions.stop(order.attempt_id, order.grace)
-                case Kill() as order:
+                case messages.Kill() as order:
                     sessions.kill(order.attempt_id)
-                case Archive() as order:
+                case messages.Archive() as order:
                     sessions.archive(order.attempt_id, keep_output=order.keep_output)
-                case Sweep() as order:
+                case messages.Sweep() as order:
                     sessions.sweep(order.keep)
-                case Call() as order if self._calls is not None:
+                case messages.Call() as order if self._calls is not None:
                     self._calls.take(order)
         except Exception:
             log.exception("order %s could not be carried out: %s", numbered.number, type(numbered.order).__name__)
@@ -441,26 +418,26 @@ def sole_user(home: Path) -> Iterator[None]:
 
 def own_host(
     store: Store, configured: Mapping[str, HostSettings], home: Path, environ: Mapping[str, str]
-) -> tuple[str, StoredHost]:
+) -> tuple[str, messages.StoredHost]:
     """Return the name of this machine in the fleet, and what the next leader must know of it.
 
     It is the host name, unless another machine, another user of this one or a host with a launcher has that name.
     """
     facts = FactsReader(home, environ).known
-    settings = {**known_hosts(store), **configured}
+    settings = {**messages.known_hosts(store), **configured}
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", facts.hostname).strip("._-")[:50] or "host"
-    before = stored_hosts(store).get(name)
+    before = messages.stored_hosts(store).get(name)
     is_other = before is not None and (before.facts.machine, before.facts.user_home) != (facts.machine, facts.user_home)
     has_launcher = name in settings and settings[name].launcher is not None
     if is_other or has_launcher or name == LOCAL_HOST:
         name += "." + hashlib.sha256(f"{facts.machine}\0{facts.user_home}".encode()).hexdigest()[:6]
-    return name, StoredHost(worker=worker_identity(home), host_lease=None, facts=facts)
+    return name, messages.StoredHost(worker=worker_identity(home), host_lease=None, facts=facts)
 
 
 def add_own_host(store: Store, configured: Mapping[str, HostSettings], name: str) -> None:
     """Let the leader know the machine of a standby, as `paceline hosts add` does."""
     if name not in configured:
         with store.together():
-            known = known_hosts(store)
+            known = messages.known_hosts(store)
             if name not in known:
-                save_hosts(store, {**known, name: HostSettings(name=name)})
+                messages.save_hosts(store, {**known, name: HostSettings(name=name)})
