@@ -1,10 +1,13 @@
 """Passes that are late, fail, or compete with another engine."""
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 from tests.engine.test_engine import Failing
 
 from paceline.core.unit_lifecycle import Counters
-from paceline.errors import EngineBusy
+from paceline.errors import EngineBusy, StoreUnreachable
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
@@ -56,6 +59,51 @@ async def test_lesson_39_a_write_whose_answer_was_lost_is_not_done_twice() -> No
 
             assert (nth, harness.states(), harness.launched()) == (nth, {"night/u0": "done"}, ["night/u0"])
             assert len(harness.events("unit.done")) >= 1
+
+
+class Answerless(SqliteStore):
+    """Once armed, the answer to the n-th commit is lost: it is stored, and the engine is not told."""
+
+    def __init__(self, nth: int) -> None:
+        super().__init__(":memory:")
+        self.is_armed = False
+        self.left = nth
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            with super().together():
+                yield
+        finally:
+            self._depth -= 1
+        self.left -= self.is_armed and not self._depth
+        if self.is_armed and not self._depth and self.left == 0:
+            raise StoreUnreachable("no answer")
+
+
+async def test_lesson_39_an_event_whose_commit_had_no_answer_is_stored_once() -> None:
+    def script(launch: Launch) -> Run:
+        started.append(launch.attempt_id)
+        refused = Run(stderr="Error: 429 Too Many Requests, retry-after: 20\n", exit_code=1, seconds=5.0)
+        return refused if len(started) % 2 else Run(seconds=30.0)
+
+    for nth in range(1, 100):
+        store, started = Answerless(nth), list[str]()
+        async with EngineHarness(script, store=store, pool=2, heartbeat=1.0) as harness:
+            harness.add("night", 4)
+            await harness.run(0.0)
+            store.is_armed = True
+            await harness.run(400.0)
+            store.is_armed = False
+
+            assert (nth, set(harness.states().values())) == (nth, {"done"})
+            events = [each.event for each in store.events()]
+            assert len({(each.name, each.at, each.scope, each.unit) for each in events}) == len(events), nth
+        if store.left > 0:
+            return
+    raise AssertionError("the night never ended")
 
 
 async def test_lesson_41_two_engines_never_share_a_limit_by_halves() -> None:

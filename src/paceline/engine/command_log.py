@@ -145,13 +145,14 @@ class CommandReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stored = _position(store)
-        self._seen = self._read = self._stored
+        self.position = self._read = self._stored
+        """The id of the last event that was handled."""
         self._has_commands = False
 
     def read(self) -> list[StoredEvent]:
         """Return the commands since the last `done`."""
         commands: list[StoredEvent] = []
-        self._read = self._seen
+        self._read = self.position
         while events := self._store.events(after=self._read, limit=PAGE):
             self._read = events[-1].id
             commands += [event for event in events if event.event.name.startswith(COMMAND_EVENTS)]
@@ -162,21 +163,21 @@ class CommandReader:
 
     def done(self) -> None:
         """Move past the commands that were read: they were carried out, and what they changed is stored."""
-        self._seen = self._read
-        if self._has_commands or self._seen - self._stored >= STORE_POSITION_EVERY:
+        self.position = self._read
+        if self._has_commands or self.position - self._stored >= STORE_POSITION_EVERY:
             self.save()
 
     def skip_own(self, last_id: int, count: int) -> None:
         """Skip `count` events up to `last_id` that this engine appended, if no other process wrote between them."""
-        if self._read == self._seen == last_id - count:
-            self._read = self._seen = last_id
+        if self._read == self.position == last_id - count:
+            self._read = self.position = last_id
 
     def save(self) -> None:
         """Store the position, and drop the oldest events."""
-        if self._seen > self._stored:
-            self._store.save_state(CONTROL_SEEN, str(self._seen).encode())
+        if self.position > self._stored:
+            self._store.save_state(CONTROL_SEEN, str(self.position).encode())
             self._store.trim_events(keep=KEPT_EVENTS, keep_slots=KEPT_SLOT_EVENTS)
-            self._stored = self._seen
+            self._stored = self.position
             self._has_commands = False
 
 

@@ -163,6 +163,8 @@ class EngineJournal:
         self._accounts = accounts
         self._governor_events: list[Event] = []
         self._unsaved: list[Event] = []
+        self._doubtful: tuple[int, int] | None = None
+        """How many of them may be stored, above which id: a save failed, and its commit may have gone through."""
         self._stored_gists: Mapping[str, Gist] = {}
         self._wait_news = WaitNews()
         self.has_learnt = False
@@ -212,6 +214,8 @@ class EngineJournal:
         The block appends the events of what it writes, so that no change is ever stored without its event. If it
         raises, none of it is stored, and the events from before the block wait for the next save.
         """
+        if self._doubtful is not None:
+            self._drop_stored(*self._doubtful)
         before = len(self._unsaved)
         last_id = None
         try:
@@ -223,12 +227,23 @@ class EngineJournal:
                     last_id = self._store.append_events(self._unsaved)
         except BaseException:
             del self._unsaved[before:]
+            self._doubtful = (before, self._commands.position) if before else None
             raise
         self.has_learnt = False
         if last_id is not None:
             self._commands.skip_own(last_id, len(self._unsaved))
             self._unsaved = []
             self._listeners.notify()
+
+    def _drop_stored(self, count: int, position: int) -> None:
+        """Drop the events of a save that failed if its commit went through: all of them are stored then."""
+        first = self._unsaved[0]
+        for stored in self._store.events(after=position):
+            event = stored.event
+            if (event.name, event.at, event.scope, event.unit) == (first.name, first.at, first.scope, first.unit):
+                del self._unsaved[:count]
+                break
+        self._doubtful = None
 
     def flush(self) -> None:
         """Store the events and what was learnt, if there is any."""
