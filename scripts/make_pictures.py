@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.cli.commands.run import LiveView
-from paceline.cli.demo.scenario import Demo, DemoPlan, open_demo
+from paceline.cli.demo import Demo, DemoPlan, open_demo
 from paceline.daemon.process import LastWarnings
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"

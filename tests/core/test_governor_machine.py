@@ -19,7 +19,7 @@ from paceline.core.signals import (
     Usage,
 )
 from paceline.core.values.scopes import path_scopes
-from paceline.testing.world.checked_governor import CheckedGovernor
+from paceline.testing.checked_governor import CheckedGovernor
 
 START = 1_000_000.0
 PATHS = ("umans", "anthropic/max-1/opus-4-6", "anthropic/max-1/sonnet-4-5", "openai/key")

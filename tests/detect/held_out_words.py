@@ -16,8 +16,8 @@ from tests.detect.scoring import Sample, samples
 
 from paceline.agents.known import LIMITS
 from paceline.detect import shared_rules
-from paceline.detect.grammar.lexicon import LEXICON, Lexicon
-from paceline.detect.grammar.statements import Grammar
+from paceline.detect.grammar import Grammar
+from paceline.detect.lexicon import LEXICON, Lexicon
 from paceline.detect.provider import ProviderSet
 
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")

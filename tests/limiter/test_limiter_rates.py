@@ -8,7 +8,7 @@ import pytest
 from paceline import InvalidLimit, Limiter, Rate
 from paceline.core.signals import Succeeded
 from paceline.testing import VirtualClock
-from paceline.testing.world.world import CALLERS, SCOPE, draw_shape
+from paceline.testing.world import CALLERS, SCOPE, draw_shape
 
 
 async def test_a_program_is_held_to_its_rate_by_waiting() -> None:

@@ -10,8 +10,8 @@ from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.core.values.verdicts import Effect, Verdict
 from paceline.errors import InvalidInput
 from paceline.testing import World
+from paceline.testing.checked_governor import BrokenPromise, CheckedGovernor
 from paceline.testing.world import Figures
-from paceline.testing.world.checked_governor import BrokenPromise, CheckedGovernor
 
 SEEDS_PER_CHUNK = 20
 SUITE_SEEDS = 200
@@ -227,7 +227,7 @@ def live_twenty_lives(knobs: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_governor_that_breaks_a_promise_is_found_out(fault: type[Faulty], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.testing.world.world.Governor", fault)
+    monkeypatch.setattr("paceline.testing.world.Governor", fault)
     knobs: dict[str, object] = {
         "restarts": False,
         "twins": False,

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from paceline.daemon.home import Home
 from paceline.daemon.times import clock_time
 from paceline.errors import PacelineError
-from paceline.redaction.stored_text import without_secrets
+from paceline.redaction import without_secrets
 
 # -- stop signals -------------------------------------------------------------------------------------
 

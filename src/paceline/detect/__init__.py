@@ -8,7 +8,7 @@ are imported on use. Here is what reads limits:
 - `observation_reader`: events first, then the text with its headers and fields; which limit it is, and when it ends
 - `provider`: the form in which a provider is described, its rules, and which one wins
 - `shared_rules`: what most providers share, and services without a CLI
-- `grammar/`: limits as statements, for the sentences that no rule has
+- `grammar`, `lexicon`: limits as statements, for the sentences that no rule has, and the words in them
 - `prefilter`: the words without which no rule can match
 - `fields`, `json_objects`, `times`: parsers; `text`: readable text, and the lines in it that are the CLI's own
 """

@@ -33,7 +33,7 @@ from paceline.detect.fields import (
     read_buckets,
     retry_after,
 )
-from paceline.detect.grammar.statements import HOUR, Statement
+from paceline.detect.grammar import HOUR, Statement
 from paceline.detect.json_objects import Event, Pairs, find_documents, scan_pairs
 from paceline.detect.observation import NOTHING, Kind, Observation, Reading, kind_of_status
 from paceline.detect.provider import (

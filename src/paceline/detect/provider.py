@@ -21,7 +21,7 @@ import msgspec
 
 from paceline.core.signals import Budget, Cause, Reach
 from paceline.detect.fields import Headers
-from paceline.detect.grammar.statements import GRAMMAR, Grammar
+from paceline.detect.grammar import GRAMMAR, Grammar
 from paceline.detect.json_objects import Event, Pairs, flatten
 from paceline.detect.observation import Kind
 from paceline.detect.prefilter import Branch, needed_branches, needed_words, telling_words, word_finder

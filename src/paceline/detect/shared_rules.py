@@ -7,7 +7,7 @@ and no CLI of their own, OpenAI (with those that answer in its shape) and Z.ai. 
 
 import re
 
-from paceline.detect.grammar.statements import HOUR
+from paceline.detect.grammar import HOUR
 from paceline.detect.provider import NO_LOGIN, EventRules, HeaderRules, Provider, Rule, Stage, ZoneRule, rule
 
 # Nobody answered: names lookup, refused and lost connections, certificates and time-outs, in the words of the HTTP

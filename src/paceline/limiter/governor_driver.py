@@ -17,7 +17,7 @@ from paceline.core.signals import Signal, Usage
 from paceline.events import Event
 from paceline.limiter.threads import running_loop
 from paceline.metrics import MetricsRegistry
-from paceline.redaction.stored_text import signal_without_secrets
+from paceline.redaction import signal_without_secrets
 
 log = logging.getLogger("paceline.limiter")
 

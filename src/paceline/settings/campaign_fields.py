@@ -16,7 +16,7 @@ from paceline.agents.launch import EnvironmentRules
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput
-from paceline.redaction.redactor import secret_in
+from paceline.redaction import secret_in
 from paceline.settings import checks
 from paceline.settings.documents import Check, Document, PrivateValue
 from paceline.settings.load import MOST_ATTEMPTS

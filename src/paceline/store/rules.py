@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from paceline.core.unit_lifecycle import Counters, next_state
 from paceline.errors import InvalidInput, StoreDamaged
 from paceline.events import Event, is_campaign_wait
-from paceline.redaction.stored_text import without_secrets
+from paceline.redaction import without_secrets
 from paceline.store.interface import Campaign, OutcomeRecord, StoredSlot, Unit, UnitCounts, UnitSpec
 from paceline.store.spend import ClientKey, SpendRow
 from paceline.store.unit_result import CheckRound, UnitResult

@@ -17,7 +17,7 @@ from paceline.agents.transcript_reader import TranscriptReader
 from paceline.errors import PacelineError
 from paceline.executors.spool import read_session_status, read_tail
 from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
-from paceline.redaction.stored_text import without_secrets
+from paceline.redaction import without_secrets
 from paceline.settings import Settings
 from paceline.store import Store, Unit
 from paceline.views.safe_text import plain_text, printable, without_escapes

@@ -30,7 +30,7 @@ from paceline.events import ATTEMPT_STARTS
 from paceline.executors.spool import read_tail
 from paceline.hosts.jobs import OutputPiece, PatchPiece, read_output, read_patch
 from paceline.hosts.worker.job_runner import output_piece
-from paceline.redaction.stored_text import without_secrets
+from paceline.redaction import without_secrets
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
 from paceline.views.transcript import last_output, transcript_provider

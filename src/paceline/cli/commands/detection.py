@@ -40,7 +40,7 @@ from paceline.core.values.channels import Channel as StreamChannel
 from paceline.core.values.fields import fields_of
 from paceline.daemon.times import absolute, local_zone, moment, zone_named
 from paceline.detect import Observation, Reading, StreamReader, explain
-from paceline.redaction.redactor import Redacted, Redactor
+from paceline.redaction import Redacted, Redactor
 
 # -- input --------------------------------------------------------------------------------------------
 

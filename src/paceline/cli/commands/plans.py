@@ -282,6 +282,6 @@ def demo_command(
 
     It needs no keys and no network. It is shown as `paceline run` shows a campaign.
     """
-    from paceline.cli.demo.scenario import show_demo  # the other commands need not load a web server
+    from paceline.cli.demo import show_demo  # the other commands need not load a web server
 
     raise typer.Exit(show_demo(as_json=as_json))

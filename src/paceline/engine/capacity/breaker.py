@@ -10,7 +10,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition
 from paceline.engine.session.live_session import LiveSession
-from paceline.redaction.stored_text import without_secrets
+from paceline.redaction import without_secrets
 from paceline.store import Campaign, OutcomeRecord, Store
 from paceline.store.rules import split_unit_id
 

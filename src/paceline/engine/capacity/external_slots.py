@@ -24,7 +24,7 @@ from paceline.events import Event
 from paceline.executors.proc_table import boot_id, has_ended, start_ticks
 from paceline.leadership.election import this_machine
 from paceline.metrics import MetricsRegistry
-from paceline.redaction.stored_text import signal_without_secrets
+from paceline.redaction import signal_without_secrets
 from paceline.store import ProcessId, Store, StoredSlot
 
 log = logging.getLogger("paceline.engine")

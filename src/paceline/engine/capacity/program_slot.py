@@ -20,7 +20,7 @@ from paceline.engine.store_outage import StoreOutage
 from paceline.errors import OUTAGES
 from paceline.executors.proc_table import ancestors_of
 from paceline.leadership.election import this_machine
-from paceline.redaction.stored_text import signal_without_secrets
+from paceline.redaction import signal_without_secrets
 from paceline.store import ProcessId, Store, StoredSlot
 
 log = logging.getLogger("paceline.engine")

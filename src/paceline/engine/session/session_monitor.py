@@ -30,7 +30,7 @@ from paceline.events import Event
 from paceline.executors import Handle, SessionState
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.limiter.governor_driver import GovernorDriver
-from paceline.redaction.stored_text import signal_without_secrets
+from paceline.redaction import signal_without_secrets
 from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitResult
 
 log = logging.getLogger("paceline.engine")

@@ -1,16 +1,21 @@
-"""The redactor: it removes from a text what must not leave the machine, and counts it. Pure: text in, text out.
+"""Removal of secrets from text: the redactor for what leaves the machine, and less for what is stored and shown.
 
-It works in two passes. The first knows names and shapes: keys by their prefixes, `password=...`, e-mail addresses, home
-folders, hosts. The second assumes nothing: everything that is long and does not read like words is taken for a secret.
-What describes a limit is kept: sentences, model names, error codes, header names, times. The shapes are data: one entry
-for each kind of secret, tried in order, every repetition bounded, so that no text makes matching slow.
+Pure: text in, text out. The redactor works in two passes. The first knows names and shapes: keys by their prefixes,
+`password=...`, e-mail addresses, home folders, hosts. The second assumes nothing: everything that is long and does not
+read like words is taken for a secret. What describes a limit is kept: sentences, model names, error codes, header
+names, times. The shapes are data: one entry for each kind of secret, tried in order, every repetition bounded, so that
+no text makes matching slow.
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 import msgspec
+
+from paceline.core.signals import Signal
 
 Replacement = Callable[[re.Match[str]], str | None]
 """Returns the text that replaces a match; None leaves the match unchanged."""
@@ -71,11 +76,16 @@ _TIME = re.compile(r"(?:\d{1,6}(?:\.\d{1,9})?(?:ms|[dhms])){1,5}\.?|\d{8}T\d{4,6
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One kind of secret: its pattern, and what replaces a match."""
+    """One kind of secret: its pattern, which is compiled at first use, and what replaces a match."""
 
     kind: str
-    pattern: re.Pattern[str]
+    source: str
     replacement: Replacement
+    flags: int = 0
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.source, self.flags)
 
 
 def is_epoch(digits: str) -> bool:
@@ -203,90 +213,82 @@ _IDS = (
 SHAPES: tuple[Shape, ...] = (
     Shape(
         "private key",
-        re.compile(r"-----BEGIN [A-Z ]{0,40}-----(?:[^-]|-(?!--)){0,20000}(?:-----END [A-Z ]{0,40}-----)?"),
+        r"-----BEGIN [A-Z ]{0,40}-----(?:[^-]|-(?!--)){0,20000}(?:-----END [A-Z ]{0,40}-----)?",
         always("<private key>"),
     ),
     Shape(
         "secret",  # the value of a header is the rest of its line
-        re.compile(
+        (
             r"(?P<name>\b(?:proxy-)?(?:authorization|(?:set-)?cookie)2?"
             + _IS
-            + r")(?P<value>[^\"'\n]{1,8000}|\\?\"[^\"\n]{1,8000}\"?)",
-            re.I,
+            + r")(?P<value>[^\"'\n]{1,8000}|\\?\"[^\"\n]{1,8000}\"?)"
         ),
         after_name,
+        re.I,
     ),
     Shape(
         "address",
-        re.compile(
-            rf"(?P<scheme>\b[a-z][a-z0-9+.\-]{{1,20}}://)(?P<user>[^\s\"']{{1,400}}@)?"
-            r"(?P<host>\[[0-9a-fA-F:.]{2,60}\]|[^\s/:?#\"'<>`\\)\]}@,]{1,253})(?P<port>:\d{1,5})?"
-            rf"(?P<path>/[^\s?#\"'<>`\\]{{0,2000}})?(?P<query>[?#]{_TO_SPACE}{{0,4000}})?",
-            re.I,
-        ),
+        rf"(?P<scheme>\b[a-z][a-z0-9+.\-]{{1,20}}://)(?P<user>[^\s\"']{{1,400}}@)?"
+        r"(?P<host>\[[0-9a-fA-F:.]{2,60}\]|[^\s/:?#\"'<>`\\)\]}@,]{1,253})(?P<port>:\d{1,5})?"
+        rf"(?P<path>/[^\s?#\"'<>`\\]{{0,2000}})?(?P<query>[?#]{_TO_SPACE}{{0,4000}})?",
         address,
+        re.I,
     ),
     Shape(
         "secret",
-        re.compile(
+        (
             r"(?P<name>\b(?:Bearer|Basic|Digest|Negotiate)[ \t]{1,4})(?P<value>(?=[^\s\"'\\]{8})[^\s\"',;\\]{1,4000}"
             + _WRAPPED
-            + ")",
-            re.I,
+            + ")"
         ),
         after_name,
+        re.I,
     ),
-    Shape("secret", re.compile(rf"(?P<name>{_SECRET_NAME}{_IS})(?P<value>{_VALUE})", re.I), after_name),
-    Shape("token", re.compile(r"\beyJ[\w\-]{5,8000}(?:\.[\w\-]{1,8000}){0,4}"), always("<token>")),
-    Shape(
-        "key",
-        re.compile(rf"(?<![A-Za-z0-9])(?:{_KEY_NAMES}|AKIA|ASIA|AIza)[\w\-+/=.]{{6,4000}}{_WRAPPED}"),
-        always("<key>"),
-    ),
+    Shape("secret", rf"(?P<name>{_SECRET_NAME}{_IS})(?P<value>{_VALUE})", after_name, re.I),
+    Shape("token", r"\beyJ[\w\-]{5,8000}(?:\.[\w\-]{1,8000}){0,4}", always("<token>")),
+    Shape("key", rf"(?<![A-Za-z0-9])(?:{_KEY_NAMES}|AKIA|ASIA|AIza)[\w\-+/=.]{{6,4000}}{_WRAPPED}", always("<key>")),
     Shape(
         "e-mail address",
-        re.compile(
-            r"[^\s@<>\"'(),;:\\\[\]{}|=/]{1,200}@(?:[^\s@<>\"'(),;:\\\[\]{}|/.]{1,100}\.){1,8}[^\s@<>\"'(),;:\\\[\]{}|/.]{2,40}"
-        ),
+        r"[^\s@<>\"'(),;:\\\[\]{}|=/]{1,200}@(?:[^\s@<>\"'(),;:\\\[\]{}|/.]{1,100}\.){1,8}[^\s@<>\"'(),;:\\\[\]{}|/.]{2,40}",
         always("<email>"),
     ),
     Shape(
         "user at host",
-        re.compile(r"(?<![\w@/])[A-Za-z_][\w.\-]{0,40}@[A-Za-z][\w.\-]{0,100}(?=[:\s$#%>~]|\Z)"),
+        r"(?<![\w@/])[A-Za-z_][\w.\-]{0,40}@[A-Za-z][\w.\-]{0,100}(?=[:\s$#%>~]|\Z)",
         always("<user>@<host>"),
     ),
     Shape(
         "home folder",
-        re.compile(rf"(?<![\w.])(?:/private|/mnt/[a-z])?/(?:home|Users|export/home|var/home)/{_HOME_REST}", re.I),
+        rf"(?<![\w.])(?:/private|/mnt/[a-z])?/(?:home|Users|export/home|var/home)/{_HOME_REST}",
         always("<home>"),
+        re.I,
     ),
-    Shape("home folder", re.compile(r"(?<![\w.])(?:/root|~[\w\-]{0,40})/[^\s\"'<>:;,)\]}|]{0,1000}"), always("<home>")),
+    Shape("home folder", r"(?<![\w.])(?:/root|~[\w\-]{0,40})/[^\s\"'<>:;,)\]}|]{0,1000}", always("<home>")),
     Shape(
         "home folder",
-        re.compile(rf"\b[A-Za-z]:[\\/]{{1,8}}(?:Users|Documents and Settings)[\\/]{{1,8}}{_HOME_REST}", re.I),
+        rf"\b[A-Za-z]:[\\/]{{1,8}}(?:Users|Documents and Settings)[\\/]{{1,8}}{_HOME_REST}",
         always("<home>"),
+        re.I,
     ),
-    Shape("id", re.compile(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", re.I), always("<id>")),
+    Shape("id", r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b", always("<id>"), re.I),
     Shape(
         "host",
-        re.compile(
+        (
             r"\b(?:\d{1,3}\.){3}\d{1,3}\b|(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,6}(?![\w:])"
-            r"|(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{1,4}){0,4}::(?:[0-9a-f]{1,4}:){0,4}[0-9a-f]{1,4}(?![\w:])",
-            re.I,
+            r"|(?<![\w:])[0-9a-f]{0,4}(?::[0-9a-f]{1,4}){0,4}::(?:[0-9a-f]{1,4}:){0,4}[0-9a-f]{1,4}(?![\w:])"
         ),
         network_address,
+        re.I,
     ),
     Shape(
         "host",
-        re.compile(
-            rf"(?<![\w.\-/])(?:(?:{_LABEL}){{1,8}}(?:{_PLAIN_TLD})|(?:{_LABEL}){{2,8}}(?:{_WORDY_TLD}))(?![\w\-(]|\.\w)",
-            re.I,
-        ),
+        rf"(?<![\w.\-/])(?:(?:{_LABEL}){{1,8}}(?:{_PLAIN_TLD})|(?:{_LABEL}){{2,8}}(?:{_WORDY_TLD}))(?![\w\-(]|\.\w)",
         private_host,
+        re.I,
     ),
-    Shape("id", re.compile(rf"\b(?:{_IDS})[_\-](?=[\w\-]{{0,100}}\d)[\w\-]{{6,400}}"), always("<id>")),
-    Shape("id", re.compile(r"[A-Za-z0-9_\-+/=.~%]{8,8000}"), opaque),
-    Shape("number", re.compile(r"(?<![\w.:+\-/])\+?\(?\d[\d \-().]{8,22}\d(?![\w.:])"), long_number),
+    Shape("id", rf"\b(?:{_IDS})[_\-](?=[\w\-]{{0,100}}\d)[\w\-]{{6,400}}", always("<id>")),
+    Shape("id", r"[A-Za-z0-9_\-+/=.~%]{8,8000}", opaque),
+    Shape("number", r"(?<![\w.:+\-/])\+?\(?\d[\d \-().]{8,22}\d(?![\w.:])", long_number),
 )
 
 _CERTAIN = frozenset({"private key", "token", "key"})
@@ -361,3 +363,112 @@ def _counting(kind: str, replacement_of: Replacement, counts: Counter[str]) -> C
         return replacement
 
     return replace
+
+
+SomeSignal = TypeVar("SomeSignal", bound=Signal)
+
+# -- texts that are stored, logged and shown: reasons, answers, the output of checks, events ----------------
+
+# An agent may print a key, and everybody who may read a home sees its reasons. The redactor removes whatever it does
+# not know. Here only what is certainly or very probably a secret is removed: people read these texts for the paths,
+# hosts, ids and numbers in them.
+
+SHORTEST = 8
+"""No secret is shorter than this."""
+_OF_PROVIDERS = (
+    *("sk-", "sk_live_", "sk_test_", "rk_live_", "pk_live_", "gsk_", "xai-", "glpat-", "ghp_", "gho_", "ghu_", "ghs_"),
+    *("ghr_", "github_pat_", "xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-", "whsec_"),
+    *("AKIA", "ASIA", "AIza"),
+)
+"""Prefixes by which providers mark their keys."""
+_ALSO_WORDS = (
+    *("hf_", "pplx-", "r8_", "fw_", "nvapi-", "csk-", "npm_", "pypi-", "dop_v1_", "shpat_", "ya29.", "lin_api_", "SG."),
+    *("dckr_pat_", "sbp_", "figd_"),
+)
+"""The same, where names of other things begin like this: only what is long counts."""
+_PREFIXES = tuple(prefix.lower() for prefix in (*_OF_PROVIDERS, *_ALSO_WORDS))
+_KEY = (
+    r"(?<![A-Za-z0-9])(?=[\w\-+/=.]{0,100}[\dA-Z])"
+    rf"(?:(?:{'|'.join(map(re.escape, _OF_PROVIDERS))})[\w\-+/=.]{{8,4000}}"
+    rf"|(?:{'|'.join(map(re.escape, _ALSO_WORDS))})[\w\-+/=.]{{16,4000}})"
+)
+_PRIVATE_KEY = r"-----BEGIN [A-Z ]{0,40}KEY[A-Z ]{0,20}-----(?:[^-]|-(?!----)){0,20000}(?:-----END [A-Z ]{0,40}-----)?"
+_NAMES = ("key", "secret", "passw", "passphrase", "pwd", "credential", "cookie", "authori", "token", "_pass", "_pat")
+_NAME = (
+    r"(?:api[_\-. ]?key|secret|passw(?:or)?d|passphrase|\bpwd|credentials?|private[_\-. ]?key|(?:set-)?cookie"
+    r"|(?:proxy-)?authorization|(?:access|auth|refresh|id|session|bearer|oauth|csrf)[_\-. ]?token|(?<![a-z])token(?!s)"
+    r"|(?-i:_(?:KEY|PASS|PAT)))[\w\-]{0,20}"
+)
+_NAMED = (
+    rf"(?i:(?P<name>{_NAME}\\{{0,4}}[\"']?(?P<is>[ \t]{{0,4}}(?:=>|[:=])[ \t]{{0,4}})(?:(?:Bearer|Basic|Token)[ \t]+)?)"
+    r"(?P<quote>\\{0,4}[\"']?))(?P<value>[^\s,;}\]\"'\\]{6,4000})"
+)
+_BEARER = r"(?P<bearer>\b(?:Bearer|Basic)[ \t]{1,4})(?:(?=\S{0,400}\d)\S{8,4000}|[^\s\"',;]{20,4000})"
+_BARE = r"(?<![\w+/=.\-])[\w+/=\-]{32,4000}"
+_SEAM = re.compile(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])")
+_NO_VALUE = re.compile(r"[\d.:%]+|[<$*{].*|[A-Za-z_][\w.]*[(\[{].*")
+"""Values that are no secrets: numbers, placeholders, variables, and expressions of a program."""
+_WORD = re.compile(r"[A-Za-z]+[.!]?")
+_KNOWN_IDS = re.compile(
+    r"(?:req|msg|ses|sess|session|conv|chatcmpl|resp|run|thread|asst|call|toolu|gen|trace|sha\d+)[_\-]", re.I
+)
+"""How ids begin that people need to ask a provider about."""
+_FEWEST_SEAMS = 4
+"""Changes between letters and digits in a random part of 16 characters: names and versions have fewer."""
+
+
+class _Shape(NamedTuple):
+    """One kind of secret. Only a text with one of the `marks` can have it; they are in lower case."""
+
+    marks: tuple[str, ...]
+    pattern: re.Pattern[str]
+    replacement: Callable[[re.Match[str]], str] | str
+
+
+@functools.cache
+def _shapes() -> tuple[_Shape, ...]:
+    """Return the shapes in their order. They are compiled at first use: most commands store nothing."""
+    return (
+        _Shape(("-----begin",), re.compile(_PRIVATE_KEY), "<private key>"),
+        _Shape(("://",), re.compile(r"(://[^\s/:@]{0,400}:)[^\s/@]{1,400}@"), r"\1<secret>@"),
+        _Shape(("eyj",), re.compile(r"\beyJ[\w\-]{8,8000}(?:\.[\w\-]{1,8000}){1,4}"), "<token>"),
+        _Shape(_PREFIXES, re.compile(_KEY), "<key>"),
+        _Shape(("bearer", "basic"), re.compile(_BEARER), r"\g<bearer><secret>"),
+        _Shape(_NAMES, re.compile(_NAMED), _named),
+        _Shape(("",), re.compile(_BARE), _bare),
+    )
+
+
+def without_secrets(text: str) -> str:
+    """Return the text without the secrets in it."""
+    if len(text) < SHORTEST:
+        return text
+    lower = text.lower()
+    for shape in _shapes():
+        if any(map(lower.__contains__, shape.marks)):
+            text = shape.pattern.sub(shape.replacement, text)
+    return text
+
+
+def signal_without_secrets(signal: SomeSignal) -> SomeSignal:
+    """Return the signal without secrets in the words that it was read from."""
+    detail = getattr(signal, "detail", None)
+    clean = without_secrets(detail) if isinstance(detail, str) else detail
+    return signal if clean == detail else msgspec.structs.replace(signal, detail=clean)
+
+
+def _named(found: re.Match[str]) -> str:
+    """Remove the value of a name. After a colon and a space, a word is part of a sentence."""
+    value = found["value"]
+    is_assigned = bool(found["quote"]) or found["is"] == "="
+    if _NO_VALUE.fullmatch(value) or (not is_assigned and _WORD.fullmatch(value)):
+        return found[0]
+    return f"{found['name']}{found['quote']}<secret>"
+
+
+def _bare(found: re.Match[str]) -> str:
+    token = found[0]
+    parts = token.split("/")
+    is_random = any(len(part) >= 16 and len(_SEAM.findall(part)) >= _FEWEST_SEAMS for part in parts)
+    has_all = any(map(str.isupper, token)) and any(map(str.islower, token))
+    return "<key>" if is_random and has_all and not _KNOWN_IDS.match(token) else token

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from paceline.cli.demo import scenario
-from paceline.cli.demo.scenario import DemoCounts, DemoPlan, open_demo, play, shares
+from paceline.cli import demo
+from paceline.cli.demo import DemoCounts, DemoPlan, open_demo, play, shares
 from paceline.cli.main import app
 from paceline.events import Event
 
@@ -98,7 +98,7 @@ async def test_the_dashboard_is_there_for_as_long_as_the_demo_runs() -> None:
 def test_the_command_ends_with_0_and_its_figures(
     runner: CliRunner, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    monkeypatch.setattr(scenario, "PLAN", CALM)
+    monkeypatch.setattr(demo, "PLAN", CALM)
 
     result = runner.invoke(app, ["demo", *options])
 

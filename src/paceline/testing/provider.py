@@ -1,6 +1,7 @@
-"""`python -m paceline.testing.provider`: the fake provider as a process, for demos and programs in any language.
+"""The public path of the fake provider, whose code is in `paceline.simulation.provider`; and the provider as a process.
 
-It prints its URL on the first line, then one line of JSON for each request that has ended, until it is stopped.
+`python -m paceline.testing.provider` is for demos and programs in any language. It prints its URL on the first line,
+then one line of JSON for each request that has ended, until it is stopped.
 """
 
 import argparse
@@ -12,9 +13,34 @@ from pathlib import Path
 import msgspec
 
 from paceline.errors import InvalidInput
-from paceline.simulation.provider.errors import NAMES
-from paceline.simulation.provider.fake import LOOPBACK, FakeProvider
-from paceline.simulation.provider.scenario import Scenario, Step
+from paceline.simulation.provider.errors import NAMES as ERROR_NAMES
+from paceline.simulation.provider.fake import LOOPBACK, FakeProvider, RequestRecord
+from paceline.simulation.provider.scenario import (
+    Burst,
+    CapacityChange,
+    Episode,
+    Limits,
+    Penalty,
+    Scenario,
+    Step,
+    ToolCall,
+    Window,
+)
+
+__all__ = [
+    "ERROR_NAMES",
+    "Burst",
+    "CapacityChange",
+    "Episode",
+    "FakeProvider",
+    "Limits",
+    "Penalty",
+    "RequestRecord",
+    "Scenario",
+    "Step",
+    "ToolCall",
+    "Window",
+]
 
 
 def main() -> int:
@@ -32,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m paceline.testing.provider",
         description="A fake LLM provider on loopback.",
-        epilog="Errors for --script: " + ", ".join(sorted(NAMES)),
+        epilog="Errors for --script: " + ", ".join(sorted(ERROR_NAMES)),
     )
     parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, default=0, help="default: any free one")

@@ -1,7 +1,8 @@
 """The demo: a fake provider on loopback, two campaigns in a temporary home, one engine, the dashboard, and the figures.
 
 Everything is real, but small: HTTP, a SQLite store, supervised processes, output that is read as it is printed. Only
-time is short: a five-hour window lasts seconds. A person sees it in the view of `paceline run`.
+time is short: a five-hour window lasts seconds. A person sees it in the view of `paceline run`. Nothing here decides
+which session may start: the engine does, as in any other home.
 """
 
 import asyncio
@@ -220,7 +221,7 @@ def _settings(plan: DemoPlan, provider: FakeProvider, home: Path) -> Settings:
 
 def _profile() -> AgentProfile:
     """Return how the agent of the demo is started and resumed. It prints what Claude Code prints."""
-    program = (sys.executable, "-I", "-S", str(Path(__file__).with_name("agent.py")))
+    program = (sys.executable, "-I", "-S", str(Path(__file__).with_name("demo_agent.py")))
     return AgentProfile(
         name=AGENT,
         provider="claude-code",

@@ -1,7 +1,7 @@
 """The words of limits, each under the one concept that it stands for, and a text as a string of concepts.
 
 Here: single words and pairs of words, in the languages that CLIs print; one letter for each word of a text, with its
-place. Never here: which sequences of concepts are a statement. A form (`statements.py`) is written over concepts, so a
+place. Never here: which sequences of concepts are a statement. A form (`grammar.py`) is written over concepts, so a
 word that is added here works in every form at once.
 """
 

@@ -17,7 +17,7 @@ from paceline.core.signals import AnySignal, Budget, Succeeded, Unreachable, Usa
 from paceline.core.values.scopes import is_provider_scope, scope_reached
 from paceline.core.values.verdicts import Effect, Expired, PollUsage, Reason, Verdict
 from paceline.events import FIELDS, Event
-from paceline.testing.world.gates import SLACK, ExpectedLedger, Gates, Held, Waiting, group_of, lane_of
+from paceline.testing.gates import SLACK, ExpectedLedger, Gates, Held, Waiting, group_of, lane_of
 
 REASONS = frozenset(get_args(Reason))
 HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve", "unreachable"})

@@ -30,9 +30,9 @@ from paceline.core.signals import (
     Unreachable,
     Usage,
 )
-from paceline.testing.world.checked_governor import CheckedGovernor
-from paceline.testing.world.fleet import FaultyProvider, Fleet, FleetFigures
-from paceline.testing.world.scenario import PATHS, WorldScenario, draw_scenario, draw_settings
+from paceline.testing.checked_governor import CheckedGovernor
+from paceline.testing.fleet import FaultyProvider, Fleet, FleetFigures
+from paceline.testing.world_scenario import PATHS, WorldScenario, draw_scenario, draw_settings
 
 SCOPE = "openai/main-key/gpt-5"
 CALLERS = 32

@@ -9,7 +9,7 @@ from tests.detect.scoring import SOME_TIME, kind_of, samples, times_of
 
 from paceline.agents.known import LIMITS
 from paceline.detect import Observation, explain
-from paceline.detect.grammar.statements import GRAMMAR
+from paceline.detect.grammar import GRAMMAR
 from paceline.detect.text import make_readable
 
 # Of the messages in `unseen.jsonl`, by list: what is read right today. Raise the bars with every improvement; never

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.detect import Observation, detect
-from paceline.redaction.redactor import Redactor, readable
+from paceline.redaction import Redactor, readable
 
-RECORDED = Path(__file__).parents[1] / "detect" / "samples" / "recorded"
+RECORDED = Path(__file__).parent / "detect" / "samples" / "recorded"
 ALPHABETS = {
     "base62": string.ascii_letters + string.digits,
     "base64url": string.ascii_letters + string.digits + "-_",

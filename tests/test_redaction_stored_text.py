@@ -8,7 +8,7 @@ from tests.cli.conftest import runner as runner
 from tests.cli.conftest import workspace as workspace
 
 from paceline.core.signals import AuthFailed
-from paceline.redaction.stored_text import signal_without_secrets, without_secrets
+from paceline.redaction import signal_without_secrets, without_secrets
 from paceline.store.rules import storable_result
 from paceline.store.unit_result import EndRequest, UnitResult
 

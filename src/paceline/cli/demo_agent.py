@@ -1,6 +1,6 @@
 """The demo's agent: a program of its own that works through a task in steps and prints what Claude Code prints.
 
-    agent.py PROMPT [--resume ID]
+    demo_agent.py PROMPT [--resume ID]
 
 It imports nothing of Paceline, and only the standard library: for the engine it is one more agent CLI. It saves its
 conversation after every answer, so that a later session can continue it. It waits out a short 429 by itself and gives

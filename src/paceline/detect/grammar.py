@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from paceline.core.signals import Cause
-from paceline.detect.grammar.lexicon import (
+from paceline.detect.lexicon import (
     BEGIN,
     CLOSE,
     CLOSED,

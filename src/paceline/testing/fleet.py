@@ -26,7 +26,7 @@ from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit
 from paceline.testing.engine_harness import NOW, EngineHarness
-from paceline.testing.world.scenario import WorldScenario
+from paceline.testing.world_scenario import WorldScenario
 
 WINDOW_SECONDS = 5 * 3600.0
 WRONG_ADVICE = (None, 0.0, 0.01, 3600.0, 86400.0, 1e18, -5.0)
