@@ -14,7 +14,7 @@ from paceline import Limiter
 from paceline.core.values.tokens import Tokens
 from paceline.events import Event
 from paceline.gateway import SpendLedger
-from paceline.gateway.request_log import CallRecord
+from paceline.gateway.routes import CallRecord
 from paceline.gateway.spend_ledger import Estimate
 from paceline.settings import KeyPoolSettings
 from paceline.settings.model import Price, price_list

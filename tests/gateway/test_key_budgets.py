@@ -12,8 +12,7 @@ from tests.gateway.test_request_access_keys import TEAM, Keys
 from paceline.core.values.tokens import Tokens
 from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
 from paceline.events import Event
-from paceline.gateway.request_log import CallRecord
-from paceline.gateway.routes import GatewayError
+from paceline.gateway.routes import CallRecord, GatewayError
 from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
 from paceline.settings import Settings
 from paceline.settings.model import Price, price_list

@@ -8,8 +8,7 @@ from tests.gateway.gateway_harness import account, run_loop
 
 from paceline.core.values.tokens import Tokens
 from paceline.errors import StoreUnreachable
-from paceline.gateway.request_log import CallRecord
-from paceline.gateway.routes import BudgetError
+from paceline.gateway.routes import BudgetError, CallRecord
 from paceline.gateway.spend_ledger import (
     MOST_MODELS,
     OTHER_MODEL,

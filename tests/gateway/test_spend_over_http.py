@@ -15,8 +15,7 @@ from paceline import Limiter
 from paceline.agents.account import Account
 from paceline.core.values.tokens import Tokens
 from paceline.errors import StoreUnreachable
-from paceline.gateway.request_log import CallRecord
-from paceline.gateway.routes import BudgetError
+from paceline.gateway.routes import BudgetError, CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.settings import KeyPoolSettings
 from paceline.settings.model import Price, price_list

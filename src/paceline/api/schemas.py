@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from paceline.core import ScopeStatus
 from paceline.core.signals import Cause, Reach
-from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus, ScopeFigures
+from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus, ScopeFigures, ScopeStatus
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.core.values.verdicts import Reason
-from paceline.store import Added
-from paceline.store.interface import CampaignState
+from paceline.store.interface import Added, CampaignState
 from paceline.views.capacity import AccountView, ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity
 from paceline.views.hosts import HostRow

@@ -3,11 +3,11 @@
     server_protocol     one port for the API and the gateway
     exchange            what all exchanges share: limiter, pools, timer, shutdown; one request, from its head to its end
     request_access      keys of clients; who may do what, by head and body, and the request as it is forwarded
-    routes              the account, the upstream address and the scope of a path; the answers of the gateway itself
+    routes              what a path means: account, upstream, scope; the answers of the gateway itself; the requests
+                        that run and wait, and the last that ended
     key_pools           the account of a pool that serves a request, and the accounts that fail
     spend_ledger        what requests cost and may cost, and the budgets of keys and accounts
     request_accounting  what is noted and measured at each step of a request, and how people see it
-    request_log         the requests that run and wait, and the last that ended
     client_response     the client's body on its way upstream, and the response on its way to the client
     upstream_call       one call to the upstream, and the signals in its response
     upstream_pool       connections to the upstreams

@@ -12,7 +12,7 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
-from paceline.gateway.request_log import CallRecord
+from paceline.gateway.routes import CallRecord
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection
 from paceline.protocols import Family
 

@@ -51,8 +51,7 @@ from paceline.gateway.request_access import (
     UpstreamRequest,
 )
 from paceline.gateway.request_accounting import RequestAccounting, RequestTimes
-from paceline.gateway.request_log import FIRST_ERROR, kept_model
-from paceline.gateway.routes import BUDGET_IN_USE, BudgetError, GatewayError
+from paceline.gateway.routes import BUDGET_IN_USE, FIRST_ERROR, BudgetError, GatewayError, kept_model
 from paceline.gateway.spend_ledger import Estimate, Reservation, SpendLedger, estimate_of
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, UpstreamCall, ensure_pause
 from paceline.gateway.upstream_pool import Origin, ResponseHead, UpstreamConnection, UpstreamError, UpstreamPool
@@ -68,8 +67,7 @@ from paceline.protocols import (
     scope_of,
 )
 from paceline.protocols.responses import is_idempotent, should_retry
-from paceline.settings import KeyPoolSettings
-from paceline.settings.model import price_list
+from paceline.settings.model import KeyPoolSettings, price_list
 
 log = logging.getLogger("paceline.gateway")
 

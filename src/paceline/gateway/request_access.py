@@ -26,8 +26,7 @@ from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys
 from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.client_response import KEPT_BYTES, RequestBody, parsed
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings
-from paceline.gateway.request_log import kept_model
-from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name
+from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name, kept_model
 from paceline.gateway.spend_ledger import unpriced
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.limiter.slot import SlotGroup

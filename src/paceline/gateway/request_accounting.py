@@ -18,8 +18,7 @@ from paceline.core.values.tokens import Tokens
 from paceline.core.values.verdicts import Deferred
 from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_access import UpstreamRequest
-from paceline.gateway.request_log import FIRST_ERROR, CallRecord, RequestLog
-from paceline.gateway.routes import GatewayError, ModelNames
+from paceline.gateway.routes import FIRST_ERROR, CallRecord, GatewayError, ModelNames, RequestLog
 from paceline.gateway.spend_ledger import Reservation, SpendLedger
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry

@@ -24,8 +24,7 @@ from paceline.core.values.tokens import Tokens
 from paceline.engine.key_commands import scope_of_key
 from paceline.errors import LeadLost, StoreError
 from paceline.events import Event
-from paceline.gateway.request_log import CallRecord
-from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError
+from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, CallRecord, GatewayError
 from paceline.protocols import RequestReader
 from paceline.settings.model import PriceList
 from paceline.store import Balances, BatchId, ClientKey, Cost, KeyBudget, SpendRow, Store

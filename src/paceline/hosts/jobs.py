@@ -24,22 +24,19 @@ from paceline.core.values.channels import Channel
 from paceline.errors import HostLost, InvalidInput, PacelineError, UnfitHost, WorkspaceError
 from paceline.hosts.messages import Call, CallReport, Order
 from paceline.store.interface import WorkspaceSettings
-from paceline.workspaces import (
-    Change,
+from paceline.workspaces.bundles import take_branch, take_bundle, write_bundle
+from paceline.workspaces.changes import Change, commit_all, commit_and_remove, configured_identity, write_patch
+from paceline.workspaces.contents import SubmoduleCommit, cloned_submodules
+from paceline.workspaces.folders import WorkspaceLocation, folder_error
+from paceline.workspaces.preparation import (
+    IncludedFile,
     Prepared,
-    WorkspaceLocation,
-    commit_all,
-    commit_and_remove,
     finish_setup,
     prepare,
+    read_included,
+    repository_of,
     unused_location,
-    write_patch,
 )
-from paceline.workspaces.bundles import take_branch, take_bundle, write_bundle
-from paceline.workspaces.changes import configured_identity
-from paceline.workspaces.contents import SubmoduleCommit, cloned_submodules
-from paceline.workspaces.folders import folder_error
-from paceline.workspaces.preparation import IncludedFile, read_included, repository_of
 from paceline.workspaces.repository import GitCall, PlainFolder, branches_like, open_repository, run_git
 
 THREADS = 4

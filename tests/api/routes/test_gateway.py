@@ -6,7 +6,7 @@ from tests.daemon import Daemon
 from paceline.agents.account import Account
 from paceline.core.values.tokens import Tokens
 from paceline.gateway.request_accounting import RequestAccounting
-from paceline.gateway.request_log import CallRecord
+from paceline.gateway.routes import CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.metrics import MetricsRegistry
 from paceline.settings.model import Price, price_list

@@ -1,6 +1,6 @@
 """The log of requests: bounded, and with ids that are never given twice."""
 
-from paceline.gateway.request_log import MinuteCount, RequestLog
+from paceline.gateway.routes import MinuteCount, RequestLog
 
 NOW = 1_700_000_000.0
 
