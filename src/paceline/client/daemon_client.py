@@ -45,8 +45,7 @@ from paceline.errors import (
     SlotTimeout,
     TicketConflict,
 )
-from paceline.limiter import LimiterStatus
-from paceline.limiter.slot import OnQueued, QueueOptions
+from paceline.limiter import LimiterStatus, OnQueued, QueueOptions
 
 log = logging.getLogger("paceline.client")
 

@@ -16,8 +16,7 @@ from paceline.core.unit_lifecycle import Policy
 from paceline.errors import UnknownName
 from paceline.executors import OutputLimits
 from paceline.hosts.messages import ProbedAccount, WorkerSettings
-from paceline.settings.host_fields import LOCAL_HOST
-from paceline.settings.model import HostSettings, MachineTable, PriceList, price_list
+from paceline.settings.model import LOCAL_HOST, HostSettings, MachineTable, PriceList, price_list
 from paceline.store import Campaign
 
 LARGE_CONTEXT_TOKENS = 100_000

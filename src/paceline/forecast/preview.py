@@ -13,8 +13,7 @@ from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
-from paceline.settings import Settings
-from paceline.settings.host_fields import LOCAL_HOST
+from paceline.settings import LOCAL_HOST, Settings
 from paceline.settings.plan_file import Plan
 from paceline.settings.preflight import check_payers, hold_advice, missing_logins, plan_warnings
 from paceline.store import Store, UnitCounts

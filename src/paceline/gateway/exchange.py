@@ -55,8 +55,7 @@ from paceline.gateway.routes import BUDGET_IN_USE, FIRST_ERROR, BudgetError, Gat
 from paceline.gateway.spend_ledger import Estimate, Reservation, SpendLedger, estimate_of
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, UpstreamCall, ensure_pause
 from paceline.gateway.upstream_pool import Origin, ResponseHead, UpstreamConnection, UpstreamError, UpstreamPool
-from paceline.limiter import Limiter
-from paceline.limiter.slot import AdmissionRequest, Slot
+from paceline.limiter import AdmissionRequest, Limiter, Slot
 from paceline.metrics import MetricsRegistry
 from paceline.protocols import (
     RequestReader,

@@ -27,8 +27,7 @@ from paceline.gateway.request_access import RequestAccess, RequestHead, Upstream
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError, ModelNames
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.gateway.upstream_pool import UpstreamError
-from paceline.limiter import Limiter, SlotContext
-from paceline.limiter.slot import AdmissionRequest
+from paceline.limiter import AdmissionRequest, Limiter, SlotContext
 from paceline.protocols import scope_of
 from paceline.settings import FallbackRoute, KeyPoolSettings
 from paceline.views.gateway_calls import MemberFailure

@@ -25,8 +25,7 @@ from paceline.agents.launch import EnvironmentRules, MakeEnvironment, Task, prep
 from paceline.core.signals import AnySignal
 from paceline.core.values.fields import fields_of
 from paceline.executors.interface import Launch, OutputLimits, SessionState
-from paceline.settings import HostSettings
-from paceline.settings.host_fields import LOCAL_HOST
+from paceline.settings import LOCAL_HOST, HostSettings
 from paceline.store import Store
 
 

@@ -16,6 +16,7 @@ Never here: anything that acts on a setting.
 
 from paceline.settings.load import load_settings
 from paceline.settings.model import (
+    LOCAL_HOST,
     ApiTable,
     ConfiguredLimit,
     EngineTable,
@@ -29,6 +30,7 @@ from paceline.settings.model import (
 )
 
 __all__ = [
+    "LOCAL_HOST",
     "ApiTable",
     "ConfiguredLimit",
     "EngineTable",

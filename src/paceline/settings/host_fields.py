@@ -14,10 +14,8 @@ from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput
 from paceline.settings import checks
 from paceline.settings.documents import Check, PrivateValue, shown
-from paceline.settings.model import HostSettings, Settings
+from paceline.settings.model import LOCAL_HOST, HostSettings, Settings
 
-LOCAL_HOST: Final = "local"
-"""The name of the leader's own machine."""
 LAUNCHERS: Final = ("ssh", "slurm", "ray", "command")
 """The ways to start a worker. A host has at most one of them."""
 SHORTEST_HOST_LEASE: Final = 5.0

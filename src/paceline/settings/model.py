@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -81,6 +81,8 @@ DEFAULT_COOLDOWN_SECONDS = 0.35
 """Covers the usual release lag of providers, at a small cost in throughput."""
 Strategy = Literal["rush", "spread"]
 SHIPPED = "shipped"
+LOCAL_HOST: Final = "local"
+"""The name of the leader's own machine among its hosts."""
 SHIPPED_LIMITS: dict[str, int | None] = {
     SESSIONS: 4,
     RUNS: 50,

@@ -90,14 +90,10 @@ def _missing(settings: Settings, campaign: Campaign) -> list[str]:
     return troubles
 
 
-def program_of(profile: AgentProfile, campaign: Campaign) -> str:
-    return profile.start[0] if profile.start else campaign.command[0]
-
-
 def _program_troubles(
     environ: Mapping[str, str], profile: AgentProfile, plan: Plan, accounts: list[Account]
 ) -> list[str]:
-    program = program_of(profile, plan.campaign)
+    program = profile.start[0] if profile.start else plan.campaign.command[0]
     if "{" in program:
         return []
     if os.sep in program:

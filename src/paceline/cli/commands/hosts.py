@@ -19,9 +19,9 @@ from paceline.engine.commands import add_host, remove_host
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.hosts.messages import known_hosts
-from paceline.settings import HostSettings
+from paceline.settings import LOCAL_HOST, HostSettings
 from paceline.settings.documents import did_you_mean
-from paceline.settings.host_fields import LOCAL_HOST, make_host
+from paceline.settings.host_fields import make_host
 from paceline.views.hosts import HostView
 
 # -- hosts --------------------------------------------------------------------------------------------

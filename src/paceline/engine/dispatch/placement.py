@@ -19,8 +19,8 @@ from paceline.agents.account import login_on, split_login
 from paceline.core.values.verdicts import Deferred, Reason
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.hosts.messages import HostFacts, HostLoad, HostState, read_load
-from paceline.settings import HostSettings, MachineTable
-from paceline.settings.host_fields import LOCAL_HOST, names_host
+from paceline.settings import LOCAL_HOST, HostSettings, MachineTable
+from paceline.settings.host_fields import names_host
 from paceline.store import Campaign
 
 READ_SECONDS = 2.0

@@ -25,7 +25,7 @@ from paceline.engine.dispatch.placement import (
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.errors import InvalidInput
 from paceline.limiter.governor_driver import SEPARATOR
-from paceline.settings.host_fields import LOCAL_HOST
+from paceline.settings.model import LOCAL_HOST
 from paceline.store import Campaign, Unit
 
 MOST_MOVED = 256

@@ -18,8 +18,7 @@ from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, Versi
 from paceline.executors import Executor, Handle
 from paceline.hosts import messages
 from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
-from paceline.settings import HostSettings
-from paceline.settings.host_fields import LOCAL_HOST
+from paceline.settings import LOCAL_HOST, HostSettings
 from paceline.store import Campaign, Store, Unit, UnitResult
 
 log = logging.getLogger("paceline.engine")

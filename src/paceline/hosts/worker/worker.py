@@ -45,8 +45,7 @@ from paceline.hosts.worker.sessions import (
 )
 from paceline.leadership.election import ENGINE, Leader, LeaderLock, new_owner
 from paceline.leadership.host_lease import HostLease
-from paceline.settings import HostSettings
-from paceline.settings.host_fields import LOCAL_HOST
+from paceline.settings import LOCAL_HOST, HostSettings
 from paceline.store import Store
 
 log = logging.getLogger("paceline.worker")
