@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from tests.cli.conftest import Workspace
 
-from paceline.cli.commands.gateway import export_line
+from paceline.cli.commands.home import export_line
 from paceline.core.values.tokens import Tokens
 from paceline.daemon.home import open_home
 from paceline.store import SpendRow

@@ -4,7 +4,7 @@
 `control.py`: what a person changes, campaigns and capacity alike.
 `status.py`: status, list, limits, events, why, top.
 `units.py`: units, show, apply, results, summary. `logs.py`: logs, diff.
-`gateway.py`: gateway, keys. `home.py`: up, token, gc, export, import. `hosts.py`: hosts, worker.
+`home.py`: up, token, gc, export, import, gateway, keys, hosts, worker.
 `exec.py`: any command inside a slot.
 `doctor.py`: what is wrong with this machine. `detection.py`: detect, report.
 """

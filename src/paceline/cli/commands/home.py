@@ -1,31 +1,66 @@
-"""The home and its daemon: `up`, `token`, `gc`, `export` and `import`."""
+"""The home and what it serves.
+
+Here: `up`, `token`, `gc`, `export` and `import`; `gateway` and `keys` for clients of its gateway; `hosts` for other
+machines, and `worker` on such a machine.
+"""
 
 import contextlib
 import functools
 import os
+import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
+from urllib.parse import quote
 
 import typer
 
+from paceline.agents.account import DEFAULT, Account
+from paceline.agents.launch import TOKEN_VARIABLE, sdk_gateway_variables
+from paceline.agents.profile import filled
 from paceline.api.tokens import (
     Rights,
     TokenRegistry,
     home_name,
+    host_token_of,
     own_token_of,
     read_registry,
+    revoke_host_tokens,
     revoke_token,
+    rotate_host_token,
     rotate_token,
 )
-from paceline.cli.output import AsJson, counted, left_text, print_table, print_value, say, table
-from paceline.daemon.contact import daemon_url, dashboard_url
+from paceline.cli.output import (
+    AsJson,
+    budget_text,
+    count_text,
+    counted,
+    left_text,
+    one_line,
+    out,
+    print_table,
+    print_value,
+    say,
+    spend_text,
+    table,
+)
+from paceline.daemon.contact import daemon_url, dashboard_url, live_spend, read_keys
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
-from paceline.daemon.times import absolute
+from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
+from paceline.daemon.times import absolute, relative
 from paceline.engine import command_log
+from paceline.engine.commands import add_host, remove_host
+from paceline.engine.key_commands import (
+    KeyRequest,
+    create_key,
+    digest_of_key,
+    present_keys,
+    revoke_key,
+    unknown_address,
+)
 from paceline.engine.work.retention import (
     STEP_EVENTS,
     RemovedWorkspaces,
@@ -35,12 +70,19 @@ from paceline.engine.work.retention import (
     remove_workspaces,
     unneeded_workspaces,
 )
-from paceline.errors import InvalidInput
+from paceline.errors import InvalidInput, LaunchFailed, UnknownName
 from paceline.executors import IsNeeded, PruneResult
 from paceline.executors.spool import ArchivePruner
-from paceline.settings import load_settings
+from paceline.hosts.launchers.ssh import SshLauncher
+from paceline.hosts.messages import known_hosts
+from paceline.settings import LOCAL_HOST, HostSettings, Settings, load_settings
+from paceline.settings.documents import did_you_mean
+from paceline.settings.host_fields import make_host
 from paceline.store.dump import export_store, import_store
 from paceline.store.sql_store import SqlStore
+from paceline.views.capacity import KeyView, new_key_view, revoked_key_view
+from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
+from paceline.views.hosts import HostView
 
 # -- up -----------------------------------------------------------------------------------------------
 
@@ -300,3 +342,506 @@ def _read(file: str) -> Iterator[BinaryIO]:
             yield stream
     except OSError as error:
         raise InvalidInput(f"cannot read {file}: {error.strerror}; name a file that `paceline export` wrote") from error
+
+
+# -- gateway ------------------------------------------------------------------------------------------
+
+gateway_app = typer.Typer(no_args_is_help=True, help="Set up clients of the gateway, and see what calls cost.")
+
+By = Annotated[str, typer.Option("--by", metavar="FIELDS", help="day, key, account, model, or several: key,model.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="DAY", help="The first day (UTC), or 7d for the last seven; 30d.")
+]
+Key = Annotated[str | None, typer.Option("--key", metavar="NAME", help="Only the calls of this key.")]
+
+Address = Annotated[str, typer.Argument(metavar="ACCOUNT|POOL", help="The account or the pool of keys to use.")]
+Shell = Annotated[Literal["sh", "fish"], typer.Option("--shell", help="The shell that reads the lines.")]
+ClientKeyText = Annotated[
+    str | None,
+    typer.Option("--key", metavar="KEY", help="A key of `paceline keys create`. Default: the token of this home."),
+]
+
+
+@gateway_app.command("env")
+def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: AsJson = False) -> None:
+    """Print the variables that point SDKs and CLIs at the gateway: `eval "$(paceline gateway env team)"`.
+
+    For fish: `paceline gateway env team --shell fish | source`.
+    """
+    with open_home() as home:
+        account = _first_account(home.settings, name)
+        secret = own_token_of(home.store, home.path, "full") if key is None else _checked_key(home, key, name)
+        url = f"{daemon_url(home)}/gateway/{quote(name, safe='')}"
+    variables = filled(sdk_gateway_variables(account.provider), url=url, token=secret)
+    if as_json:
+        print_value({"address": name, "provider": account.provider, "variables": variables})
+        return
+    for variable, value in variables.items():
+        sys.stdout.write(export_line(variable, value, shell))
+
+
+def _first_account(settings: Settings, name: str) -> Account:
+    """Return the account behind the address, or the first one of a pool. Raises `InvalidInput` if there is none."""
+    pool = settings.key_pools.get(name)
+    wanted = name if pool is None else pool.accounts[0]
+    found = [account for account in settings.accounts.values() if wanted in (account.name, account.id)]
+    metered = [account for account in found if account.kind == "metered"]
+    if metered:
+        return metered[0]
+    raise unknown_address(settings, name)
+
+
+def _checked_key(home: Home, text: str, name: str) -> str:
+    """Return the key if a client may use it at that address. A text that is no key of `paceline keys` is refused."""
+    digest = digest_of_key(text.encode())
+    found = next((each.key for each in present_keys(home.store.client_keys()) if each.digest == digest), None)
+    if found is None:
+        raise InvalidInput("--key is no key of this gateway, or was revoked; `paceline keys create NAME` makes one")
+    if found.pool not in (None, name):
+        raise InvalidInput(f"the key {found.name} may use /gateway/{found.pool}/ only; name {found.pool}")
+    return text
+
+
+def export_line(variable: str, value: str, shell: Literal["sh", "fish"]) -> str:
+    """Return the line with which a shell sets the variable for the programs that it starts."""
+    if shell == "fish":
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -gx {variable} '{escaped}'\n"
+    return f"export {variable}={shlex.quote(value)}\n"
+
+
+@gateway_app.command("spend")
+def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json: AsJson = False) -> None:
+    """Show what calls of the gateway used and cost. The prices are those of campaigns."""
+    fields, first = spend_fields(by), spend_since(since, time.time())
+    with open_home() as home:
+        if key is not None:
+            _check_name(home, key)
+        found = live_spend(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
+    if as_json:
+        print_value(found)
+        return
+    _print_spend(found)
+
+
+def _check_name(home: Home, name: str) -> None:
+    """Raise `UnknownName` unless a key of this name exists or has ever cost something."""
+    keys = {each.key.name for each in home.store.client_keys()} | {row.key for row in home.store.spend() if row.key}
+    if name not in keys:
+        listed = f"the keys are: {', '.join(sorted(keys))}" if keys else "there are none yet"
+        raise UnknownName(f"there is no key {name!r:.80}; {listed}")
+
+
+def _print_spend(found: GatewaySpend) -> None:
+    numbers = ("calls", "input", "output", "cache read", "cache write", "cost")
+    made = table(*found.by, *numbers, right=numbers)
+    for row in found.rows:
+        made.add_row(*(one_line(getattr(row, field) or "-", 60) for field in found.by), *_cells(row))
+    if found.by and len(found.rows) != 1:
+        made.add_row(*("total" if place == 0 else "" for place, _ in enumerate(found.by)), *_cells(found.total))
+    print_table(made)
+    say(f"Since {found.since} (UTC).", style="dim")
+    if found.total.unpriced:
+        hint = "Their model has no price ([prices] in paceline.toml), or their answers did not say their tokens."
+        say(f"Calls without a known cost: {found.total.unpriced}. {hint}", style="yellow")
+    if found.total.estimated:
+        hint = "Their answers did not say all of them."
+        say(f"Calls with estimated tokens: {found.total.estimated}. {hint}", style="yellow")
+
+
+def _cells(row: SpendSum) -> tuple[str, ...]:
+    used = row.tokens
+    tokens = (count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
+    return f"{row.requests:,}", *tokens, spend_text(row)
+
+
+# -- keys ---------------------------------------------------------------------------------------------
+
+keys_app = typer.Typer(no_args_is_help=True, help="Keys of your own for clients of the gateway: create, list, revoke.")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, such as that of a team.")]
+
+
+def _option(metavar: str, help_text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text)
+
+
+Pool = Annotated[str | None, _option("P", "The one pool or account that it may use: /gateway/P/. Default: all.")]
+Models = Annotated[str | None, _option("M,...", "The models that it may call, by name or pattern. Default: all.")]
+Rpm = Annotated[int | None, _option("N", "Calls that may start in a minute.")]
+Tpm = Annotated[int | None, _option("N", "Tokens that may be used in a minute.")]
+Parallel = Annotated[int | None, _option("N", "Calls at the same time.")]
+PriorityMax = Annotated[int, _option("N", "The highest priority that its calls may have among each other.")]
+Weight = Annotated[float, _option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")]
+Budget = Annotated[str | None, _option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")]
+AllPaths = Annotated[
+    bool,
+    typer.Option("--all-paths", help="Let it also use files, batches and stored answers, of all teams of the account."),
+]
+
+
+@keys_app.command("create")
+def create_key_command(
+    name: KeyName,
+    pool: Pool = None,
+    models: Models = None,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    parallel: Parallel = None,
+    priority_max: PriorityMax = 0,
+    weight: Weight = 1.0,
+    budget: Budget = None,
+    all_paths: AllPaths = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key and print it. It is printed once: the database knows only its hash.
+
+    Clients present it to the gateway in place of an API key. It is good for nothing else. A daemon that runs accepts
+    it at once.
+    """
+    request = KeyRequest(
+        name=name,
+        pool=pool,
+        models=() if models is None else tuple(each.strip() for each in models.split(",")),
+        rpm=rpm,
+        tpm=tpm,
+        parallel=parallel,
+        priority_max=priority_max,
+        weight=weight,
+        budget=budget,
+        all_paths=all_paths,
+    )
+    with open_home() as home:
+        now = time.time()
+        created = create_key(home.store, home.settings, request, now=now)
+        if as_json:
+            print_value(new_key_view(created.record, created.text))
+        else:
+            say(created.text)
+
+
+@keys_app.command("list")
+def list_keys_command(as_json: AsJson = False) -> None:
+    """List the keys and what they allow; never their text."""
+    with open_home() as home:
+        now = time.time()
+        found = read_keys(home, now)
+        if as_json:
+            print_value(found)
+            return
+        if not found.keys:
+            say("No keys yet. `paceline keys create NAME` makes one for a team.")
+            return
+        made = table("key", "address", "models", "limits", "weight", "budget", "since")
+        for key in found.keys:
+            since = absolute(key.created_at, home.zone)
+            address = "all" if key.pool is None else f"/gateway/{key.pool}/"
+            models = ", ".join(key.models) or ("all, and all paths" if key.all_paths else "all")
+            budget = budget_text(key, now, home.zone)
+            made.add_row(key.name, address, models, _limits_text(key), f"{key.weight:g}", budget, since)
+        print_table(made)
+
+
+@keys_app.command("revoke")
+def revoke_key_command(name: KeyName, as_json: AsJson = False) -> None:
+    """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
+    with open_home() as home:
+        record = revoke_key(home.store, name, now=time.time())
+        if as_json:
+            print_value(revoked_key_view(record))
+        else:
+            say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
+
+
+def _limits_text(key: KeyView) -> str:
+    named = (("parallel", key.parallel), ("rpm", key.rpm), ("tpm", key.tpm), ("priority", key.priority_max or None))
+    return ", ".join(f"{name} {number:,}" for name, number in named if number is not None)
+
+
+# -- hosts --------------------------------------------------------------------------------------------
+
+
+hosts_app = typer.Typer()
+
+HostName = Annotated[str, typer.Argument(metavar="NAME", help="The name that you give the host.")]
+PRESENCE_STYLES = {"joined": "green", "silent": "yellow", "leaving": "yellow", "lost": "bold red", "absent": "dim"}
+GIGABYTE = 1_000_000_000
+
+
+@hosts_app.callback(invoke_without_command=True)
+def list_hosts_command(context: typer.Context, as_json: AsJson = False) -> None:
+    """List other machines: their workers, sessions, logins, agent CLIs and free memory."""
+    if context.invoked_subcommand is not None:
+        return
+    with open_home() as home:
+        found, is_live = read_hosts(home)
+        if as_json:
+            print_value({"hosts": found, "is_live": is_live})
+            return
+        if not found:
+            say("No other machines. `paceline hosts add NAME --ssh user@host` adds one.")
+            return
+        _print_hosts(found, is_live=is_live)
+
+
+_PLACES = "{name} {url} {token_file} {home} {labels}"
+
+
+@hosts_app.command("add")
+def add_host_command(
+    name: HostName,
+    ssh: Annotated[str | None, _option("USER@HOST", "Start its worker with ssh.")] = None,
+    command: Annotated[str | None, _option("COMMAND", f"Start it with a command: {_PLACES}.")] = None,
+    alive: Annotated[str | None, _option("COMMAND", "With --command: ends with 0 while the worker is there.")] = None,
+    stop: Annotated[str | None, _option("COMMAND", "With --command: ends the worker.")] = None,
+    slurm: Annotated[
+        list[str] | None, _option("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")
+    ] = None,
+    ray: Annotated[str | None, _option("ADDRESS", "Start it on a Ray cluster, or `auto`.")] = None,
+    ray_node: Annotated[
+        str | None, _option("NODE", "With --ray: the name, address or id of the node; else NAME.")
+    ] = None,
+    ray_python: Annotated[str | None, _option("PATH", "With --ray: a Python here that has Ray.")] = None,
+    connect: Annotated[
+        str | None, _option("URL", "How the host reaches this leader, such as https://leader:7433.")
+    ] = None,
+    max_sessions: Annotated[int | None, _option("N", "Concurrent sessions there.")] = None,
+    label: Annotated[list[str] | None, _option("LABEL", "What plans can ask for with `labels`. Repeatable.")] = None,
+    host_lease: Annotated[
+        str | None, _option("DURATION", "Its sessions end after this long without a leader; 10m.")
+    ] = None,
+    min_free_memory: Annotated[str | None, _option("SIZE", "Start no session there with less free memory.")] = None,
+    python: Annotated[
+        str | None, _option("PATH", "A Python there that has Paceline; with --ssh, none is installed.")
+    ] = None,
+    home: Annotated[str | None, _option("PATH", "The folder of the worker on the host.", "--home")] = None,
+    git_remote: Annotated[str | None, _option("REMOTE", "A git remote that the host pushes branches to.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add another machine. A running engine uses it at once.
+
+    With [bold]--ssh[/bold] Paceline is installed there if it is missing or another version, and `paceline up` starts
+    and keeps the worker. Without --ssh, --command, --slurm and --ray you start the worker yourself: the command is
+    printed. The token of the host is good for its worker alone.
+    """
+    given = {
+        "ssh": ssh,
+        "ray": ray,
+        "ray_node": ray_node,
+        "ray_python": ray_python,
+        "connect": connect,
+        "python": python,
+        "home": home,
+        "git_remote": git_remote,
+        "command": _words(command),
+        "alive": _words(alive),
+        "stop": _words(stop),
+        "slurm": _slurm_options(slurm),
+        "max_sessions": max_sessions,
+        "labels": label or None,
+        "host_lease": host_lease,
+        "min_free_memory": min_free_memory,
+    }
+    host = make_host(name, {key: value for key, value in given.items() if value is not None})
+    with open_home() as opened:
+        _add(opened, host, update=update, as_json=as_json)
+
+
+@hosts_app.command("remove")
+def remove_host_command(
+    name: HostName,
+    force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget another machine: stop its worker, and refuse its token.
+
+    Units that run there must end first. With --force they are given back once the lease of the host has run out: until
+    then their sessions may still run.
+    """
+    with open_home() as home:
+        refuse_configured(home, name)
+        host = remove_host(home.store, name, force=force)
+        revoked = revoke_host_tokens(home.store, home.path, name)
+        problem = _stop_worker(home, host)
+    if as_json:
+        print_value({"ok": True, "name": name, "tokens_revoked": revoked, "problem": problem})
+        return
+    say(f"removed {name}: its token is refused from now on")
+    if problem is not None:
+        say(f"Its worker could not be stopped, and ends by itself: {problem}", style="yellow")
+
+
+@hosts_app.command("token")
+def host_token_command(
+    name: HostName,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the token that the worker of a host needs. It is good for that worker and for nothing else."""
+    with open_home() as home:
+        known = {**known_hosts(home.store), **home.settings.hosts}
+        if name not in known or name == LOCAL_HOST:
+            hint = did_you_mean(name, known) or "; `paceline hosts add NAME` adds one"
+            raise UnknownName(f"there is no host {name!r:.80}{hint}")
+        made = (rotate_host_token if rotate else host_token_of)(home.store, home.path, name)
+    if as_json:
+        print_value({"name": name, "token": made})
+    else:
+        say(made)
+
+
+def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None:
+    if host.name == LOCAL_HOST:
+        raise InvalidInput(f"{LOCAL_HOST} is the leader's own machine: write [hosts.{LOCAL_HOST}] in paceline.toml")
+    refuse_configured(home, host.name)
+    launcher = host_launcher(home, host)
+    has_installed = False
+    if isinstance(launcher, SshLauncher):
+        if not as_json:
+            out().print(f"Connecting to {host.ssh} ...")
+        has_installed = launcher.install()  # before anything is stored: a host that does not work is not added
+    add_host(home.store, host, update=update)
+    made = host_token_of(home.store, home.path, host.name)
+    url = worker_url(home, host)
+    is_up = home.engine_leader() is not None
+    if as_json:
+        extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
+        print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
+        return
+    say(f"{'changed' if update else 'added'} {host.name}{', and installed Paceline there' if has_installed else ''}")
+    if launcher is None:
+        _print_worker_command(host, url, made)
+    elif is_up:
+        say(f"Its worker is started now ({launcher.describe()}); `paceline hosts` shows it.")
+    else:
+        say(f"`paceline up` starts its worker ({launcher.describe()}).")
+
+
+def _print_worker_command(host: HostSettings, url: str, made: str) -> None:
+    """Print what a person runs on the host."""
+    say("On that machine, install Paceline, and run:")
+    say(f"  (umask 077; echo {made} > ~/paceline-token)")
+    say(f"  paceline worker --connect {url} --token-file ~/paceline-token")
+    if is_only_local(url):
+        say(
+            "This leader listens on its own machine only. Reach it from there by a tunnel, ssh -L 7433:127.0.0.1:7433 "
+            "LEADER, or serve it with TLS and add the host with --connect https://...",
+            style="yellow",
+        )
+
+
+def _stop_worker(home: Home, host: HostSettings) -> str | None:
+    """Stop the worker of a removed host, and return why that was not possible."""
+    launcher = host_launcher(home, host)
+    try:
+        if launcher is not None:
+            launcher.stop()
+    except LaunchFailed as error:
+        return str(error)
+    return None
+
+
+def _words(command: str | None) -> list[str] | None:
+    try:
+        return None if command is None else shlex.split(command)
+    except ValueError as error:
+        raise InvalidInput(f"{command!r:.80} is not a command: {error}") from None
+
+
+def _slurm_options(given: list[str] | None) -> dict[str, object] | None:
+    if given is None:
+        return None
+    parts = [each.partition("=") for each in given]
+    return {key: value if equals else True for key, equals, value in parts}
+
+
+def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
+    made = table(
+        "host", "state", "sessions", "free memory", "logins", "agents", "heard", right=("sessions", "free memory")
+    )
+    now = time.time()
+    for host in found:
+        most = "" if host.max_sessions is None else f"/{host.max_sessions}"
+        made.add_row(
+            host.name,
+            host.presence,
+            f"{host.sessions}{most}",
+            "" if host.free_memory is None else f"{host.free_memory / GIGABYTE:.1f} GB",
+            one_line(", ".join(_login_text(host))),
+            one_line(", ".join(each.agent for each in host.clis if each.version is not None)),
+            "" if host.heard_at is None else relative(host.heard_at - now),
+            style=PRESENCE_STYLES.get(host.presence, ""),
+        )
+    print_table(made)
+    for host in found:
+        if host.problem is not None:
+            say(host.problem, style="yellow")
+    if not is_live:
+        say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
+
+
+def _login_text(host: HostView) -> list[str]:
+    """Return the accounts that sessions there can use, and those of the settings that they cannot."""
+    usable = [each.account for each in host.logins if each.problem is None]
+    others = [f"{each.account} (no)" for each in host.logins if each.problem is not None]
+    return [*usable, *(each for each in others if f"/{DEFAULT}" not in each)]
+
+
+# -- worker -------------------------------------------------------------------------------------------
+
+
+def worker_command(
+    connect: Annotated[
+        list[str],
+        typer.Option(metavar="URL", help="Where the leader answers. Repeat it for the other engines of a fleet."),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The name of this host.", show_default="as in the token")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file with the token of this host.", show_default="PACELINE_TOKEN"),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="What plans can ask for with `labels`. Repeatable.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Connect to other machines without TLS: the network can read the token.")
+    ] = False,
+) -> None:
+    """Run sessions on this machine for a leader elsewhere, until it is stopped.
+
+    The token comes from [bold]paceline hosts add NAME[/bold] on the leader. Sessions, logins and workspaces are those
+    of this machine, under PACELINE_HOME. [bold]Ctrl-C[/bold] or SIGTERM ends the worker; its sessions continue, and the
+    next worker of this home finds them. If no leader answers within the lease of the host, they are ended.
+
+    Exit codes: 0 stopped; 2 the leader refuses this worker (the token, the name or the version), or an option is wrong;
+    75 another worker or an engine uses this home.
+    """
+    from paceline.daemon.worker_process import run_worker  # the other commands need not load it
+    from paceline.hosts.worker.link import check_address, read_token
+    from paceline.hosts.worker.worker import WorkerRequest
+    from paceline.settings.environment import home_folder
+
+    addresses = [check_address(url, insecure=insecure) for url in connect]
+    token = read_token(*_token_text(token_file))
+    if name is not None and name != token.host:
+        raise InvalidInput(f"--name is {name!r}, but the token is one of {token.host!r}: use the token of {name!r}")
+    home = home_folder(Path.cwd(), os.environ)
+    labels = tuple(dict.fromkeys(label or ()))
+    run_worker(WorkerRequest(home=home, addresses=addresses, token=token, labels=labels), os.environ)
+
+
+def _token_text(file: Path | None) -> tuple[str, str]:
+    """Return the token and where it comes from."""
+    if file is None:
+        if TOKEN_VARIABLE not in os.environ:
+            raise InvalidInput(f"the token of this host is missing: pass --token-file FILE, or set {TOKEN_VARIABLE}")
+        return os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE
+    try:
+        return file.read_text(), str(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the token cannot be read from {file}: {error}") from error
