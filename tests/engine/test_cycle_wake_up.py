@@ -2,7 +2,7 @@
 
 import asyncio
 
-from paceline.engine.cycle import WakeUp
+from paceline.engine.engine import WakeUp
 from paceline.simulation.clock import VirtualClock, run_ready_tasks
 
 

@@ -1,6 +1,6 @@
 """The engine: it runs campaigns over a store and executors, and leads a home.
 
-- `engine`: one loop, one heartbeat, the lead; `cycle`: the steps of a pass, in their order
+- `engine`: one loop, one heartbeat, the lead, and the steps of a pass, in their order
 - `commands`, `key_commands`: what people order, checked and stored; `command_log`: how the leader reads it
 - `journal`: events, the Governor and the reasons to wait, as they are stored
 - `settings`: its part of the configuration; `store_outage`: while the store does not answer

@@ -1,39 +1,69 @@
-"""The engine: one loop, one heartbeat, one leader of a store. `cycle.py` is what it does at every beat.
+"""The engine: one loop, one heartbeat, one leader of a store; and one pass: its steps in their order.
 
-Here: start, the loop, and the end. Never here: the steps of a pass.
+Everything is stored before it is acted on: a claim before its launch, a closed window before its session is ended, an
+outcome before its slot is released. A pass that failed is followed by a recovery in the next one.
 """
 
 import asyncio
 import functools
 import gc
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from paceline.agents import AgentProfile
-from paceline.agents.account import GatewayAddress
+from paceline.agents.account import GatewayAddress, login_on
 from paceline.clock import Clock, seconds_since_boot
-from paceline.core import Deferred, Governor
-from paceline.engine.capacity.governor_state import load_governor
+from paceline.core import Deferred, Governor, Granted
+from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
+from paceline.engine import command_log
+from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
+from paceline.engine.capacity.governor_state import (
+    AddedHostLimits,
+    LoginWatch,
+    apply_campaign_limits,
+    limit_checks,
+    load_governor,
+)
 from paceline.engine.capacity.leases import Leases
-from paceline.engine.cycle import Cycle, WakeUp
-from paceline.engine.journal import Listeners
+from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
+from paceline.engine.dispatch.placement import LocalMachine
+from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
+from paceline.engine.journal import EngineJournal, Listeners
 from paceline.engine.session.live_session import LiveSession
-from paceline.engine.settings import EngineSettings
+from paceline.engine.session.session_monitor import SessionMonitor
+from paceline.engine.session.window_landing import Landings
+from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.store_outage import StoreOutage
-from paceline.errors import OUTAGES, EngineBusy, LeadLost, StoreDamaged, StoreError, StoreGone, StoreTooNew
+from paceline.engine.work.retention import EventRetention, OutputRetention
+from paceline.engine.work.stage_commands import CHECK_TICKETS
+from paceline.engine.work.unit_stages import UnitStages
+from paceline.errors import (
+    OUTAGES,
+    EngineBusy,
+    LeadLost,
+    PacelineError,
+    StoreDamaged,
+    StoreError,
+    StoreGone,
+    StoreTooNew,
+)
+from paceline.events import Event
 from paceline.executors import Executor
 from paceline.hosts.jobs import BackgroundJobs
 from paceline.hosts.leader.host import LocalHost
 from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry
+from paceline.hosts.leader.workspace_cleanup import WorkspaceCleanup
 from paceline.hosts.messages import StoredHost
 from paceline.leadership.election import FleetHomes, LeaderLease
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver, UsageSource
 from paceline.metrics import MetricsRegistry
-from paceline.store import Store
+from paceline.store import Campaign, Store
+from paceline.store.rules import split_unit_id
 
 log = logging.getLogger("paceline.engine")
 SHORTEST_REST_SECONDS = 1.0
@@ -43,6 +73,40 @@ TURNS_BETWEEN = 4
 turn it would wait for as many pieces, of up to 20 ms each."""
 
 
+class WakeUp:
+    """A request for the next pass: it ends the rest that is under way, or keeps the next one from beginning."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._resting: asyncio.Task[object] | None = None
+
+    def set(self) -> None:
+        """Ask for a pass now."""
+        self._is_set = True
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def clear(self) -> None:
+        """Forget the request: a pass handles it."""
+        self._is_set = False
+
+    async def rest(self, wait: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Wait until `wait` is over or a pass is asked for. An error of `wait` ends the rest: the pass shows it."""
+        if self._is_set:
+            await asyncio.sleep(0)
+            return
+        resting = self._resting = asyncio.ensure_future(wait())
+        try:
+            await asyncio.wait({resting})
+        finally:
+            self._resting = None
+            if not resting.done():
+                resting.cancel()
+                await asyncio.gather(resting, return_exceptions=True)
+        if not resting.cancelled():
+            resting.exception()  # taken, so that it is not reported as lost
+
+
 class Engine:
     """Runs campaigns over a store and an executor. Only one leads a store at a time.
 
@@ -50,7 +114,7 @@ class Engine:
     then on.
     """
 
-    cycle: Cycle
+    cycle: "Cycle"
     driver: GovernorDriver
     governor: Governor
     leases: Leases
@@ -85,15 +149,15 @@ class Engine:
         self.clock = clock
         self.metrics = MetricsRegistry()
         self._executor = executor
-        self._agents = functools.cache(agents)
+        self.agents = functools.cache(agents)
         self._environ = dict(environ)
         self._usage = dict(usage or {})
         self.outage = StoreOutage(clock)
-        self._listeners = Listeners()
+        self.listeners = Listeners()
         self.lead = LeaderLease(store, owner, lease=settings.lease, fleet=fleet)
         self._leads = False
         self._is_stopping = False
-        self._woken = WakeUp()
+        self.woken = WakeUp()
         self.jobs = make_jobs(self.wake)
         self._own_host = own_host
         self._make_hosts = make_hosts
@@ -142,7 +206,7 @@ class Engine:
             else:
                 log.exception("a pass failed; the next one recovers")
             self.cycle.must_recover = True
-            self._woken.clear()
+            self.woken.clear()
             self.driver.arm()  # the pass may have changed when to look next, before it failed
             return False, None
 
@@ -158,7 +222,7 @@ class Engine:
 
     def wake(self) -> None:
         """Make the next pass now."""
-        self._woken.set()
+        self.woken.set()
 
     @property
     def is_needed(self) -> bool:
@@ -178,7 +242,7 @@ class Engine:
         if self.lead.is_shared:
             heartbeat = min(heartbeat, max(SHORTEST_REST_SECONDS, self.lead.renewal_in()))
         wait = heartbeat if due is None else min(max(0.0, due - self.clock.now()), heartbeat)
-        await self._woken.rest(functools.partial(self._executor.wait_ended, wait))
+        await self.woken.rest(functools.partial(self._executor.wait_ended, wait))
 
     # -- start and end -----------------------------------------------------------------------
 
@@ -213,16 +277,7 @@ class Engine:
             wake=self.wake,
         )
         self.hosts.worker_settings = self.settings.for_workers(local.user_home)
-        self.cycle = Cycle(
-            self.store,
-            self.driver,
-            self.hosts,
-            self.settings,
-            agents=self._agents,
-            lead=self.lead,
-            listeners=self._listeners,
-            woken=self._woken,
-        )
+        self.cycle = Cycle(self)
         self.leases, self.limiter = self.cycle.leases, Limiter.over(self.driver)
         self._is_built = True
         self.cycle.start(now)
@@ -262,7 +317,7 @@ class Engine:
 
     def listen(self, on_stored: Callable[[], object]) -> Callable[[], None]:
         """Call `on_stored` whenever events were stored. Returns a function that ends that."""
-        return self._listeners.add(on_stored)
+        return self.listeners.add(on_stored)
 
     def live_sessions(self) -> list[LiveSession]:
         return list(self.cycle.live.values())
@@ -270,6 +325,294 @@ class Engine:
     def wait_reasons(self) -> dict[str, Deferred]:
         """Return why the units of each campaign and account wait, by the name of their queue (`split_queue_name`)."""
         return self.cycle.queues.why(self.clock.now())
+
+
+class Cycle:
+    """The pass of one leading engine, with the collaborators that its steps use."""
+
+    def __init__(self, engine: Engine) -> None:
+        store, driver, hosts, settings = engine.store, engine.driver, engine.hosts, engine.settings
+        governor, accounts = driver.governor, settings.campaign_accounts
+        self._store, self._driver, self._hosts, self._settings = store, driver, hosts, settings
+        self._lead, self._listeners, self._woken = engine.lead, engine.listeners, engine.woken
+        self.governor = governor
+        self.live: dict[str, LiveSession] = {}
+        self.campaigns: dict[str, Campaign] = {}
+        self._granted: list[str] = []
+        self._commands = command_log.CommandReader(store)
+        self._host_limits = AddedHostLimits(settings.hosts)
+        self.queues = TicketQueues(
+            governor,
+            settings,
+            engine.lead.owner,
+            hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
+        )
+        self.journal = EngineJournal(store, driver, self.queues, self._commands, engine.listeners, accounts)
+        self._monitor = SessionMonitor(
+            store,
+            driver,
+            hosts,
+            settings,
+            journal=self.journal,
+            exclusions=self.queues.exclusions,
+            live=self.live,
+        )
+        self._stages = UnitStages(
+            store,
+            governor,
+            hosts,
+            self.journal,
+            self._monitor.breaker,
+            key_variables=settings.key_variables,
+        )
+        self._cleanup = WorkspaceCleanup(store, hosts)
+        self._dispatcher = Dispatcher(
+            store,
+            governor,
+            hosts,
+            settings,
+            engine.agents,
+            queues=self.queues,
+            monitor=self._monitor,
+            journal=self.journal,
+            live=self.live,
+            stages=self._stages,
+        )
+        self._logins = LoginWatch(governor, accounts, hosts.local.environ)
+        self._landing = Landings(
+            store, governor, self.journal, self._monitor.history, live=self.live, preparing=self._stages.preparing
+        )
+        self._event_retention = EventRetention(store, settings.keep_events)
+        self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
+        self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
+        self.external = self.leases.slots
+        self.must_recover = False
+        """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
+        self._renewed_at = self._passed_at = -math.inf
+        driver.subscribe(ATTEMPTS, self._on_granted)
+        driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
+        driver.subscribe_events(self._on_events)
+        driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
+
+    def start(self, now: float) -> None:
+        """Find the sessions and the external slots of the engine before."""
+        self._load_campaigns(now)
+        self._store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
+        self._rename_logins()
+        self._dispatcher.recover(self.campaigns, now)
+        self.external.recover(now)
+        self._logins.start(now)
+
+    def _rename_logins(self) -> None:
+        """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
+        accounts = self._settings.campaign_accounts
+        hosts = ("", *(state.name for state in self._hosts.states()))
+        for campaign in self.campaigns.values():
+            for before, after in accounts.moved_ids(campaign).items():
+                for host in hosts:
+                    self._store.rename_account(campaign.name, login_on(before, host), login_on(after, host))
+        self._hosts.move_lead(self.campaigns.values(), [NO_ACCOUNT, *(account.id for account in accounts)])
+
+    def make_pass(self) -> Iterator[None]:
+        """Do one turn of the heartbeat. Yields wherever other work of the loop may go between.
+
+        A step whose subject does not exist costs nothing: a home without hosts, slots or sessions has none of theirs.
+        """
+        now = self._driver.now()
+        if now < self._passed_at - CLOCK_STEP_SECONDS:
+            self._store.hasten_units({}, set_back_to=now)
+        elif self._settings.heartbeat + self._settings.lease < (late := now - self._passed_at) < math.inf:
+            log.warning("no pass for %.0f s: the machine slept, or the engine was stopped or frozen", late)
+        self._passed_at = now
+        if self._lead.is_shared:
+            self._lead.keep(now)
+        if now - self._renewed_at >= self._settings.lease:
+            self._renew_leases(now)  # it has run out: another engine may lead, so nothing is stored before
+        self.apply_commands(now)
+        self._renew_leases(now)
+        if self.must_recover:
+            self._dispatcher.recover(self.campaigns, now)
+            self.must_recover = False
+        if self._hosts.has_workers:
+            self._hosts.step()
+            self._cleanup.step(now)
+        if self.live:
+            yield from self._monitor.read_all()
+            now = self._driver.now()
+            self._monitor.stop_ending(now)
+            self._monitor.record_ended(self.campaigns.values(), self._stages, now)
+        if self._monitor.unarchived:
+            self._monitor.archive(now)
+        self._move_stages(now)
+        if self._monitor.breaker.has_paused:
+            self._load_campaigns(now)
+        if self._dispatcher.has_cancelled:
+            self._dispatcher.settle_cancelled(self.campaigns, now)
+        self._store.wake_units(now=now)
+        self._landing.step(now)
+        if self._logins.held:
+            self._logins.step(now)
+        self._fill_queues(now)
+        self.journal.collect(now)
+        self._woken.clear()  # whatever set it is handled by this pass
+        if self._granted:
+            granted, self._granted = self._granted, []
+            self._granted += self._dispatcher.launch_granted(granted, now, now + self._settings.lease)
+        if self.queues.patience.overdue and self._dispatcher.give_up_conversations(self.queues.patience.overdue, now):
+            self._woken.set()  # the next pass starts them elsewhere
+        if self.external.is_busy:
+            self.leases.tidy(now)
+        self.journal.save(now)
+        self._driver.advance(now)
+        self._event_retention.step(now)  # last: each may take a few milliseconds, and nothing waits for them
+        while self._output_retention.step(now):
+            yield
+
+    def _move_stages(self, now: float) -> None:
+        """Move checks, deliveries and workspaces on, and store what came of them."""
+        if self._stages.has_ended:
+            self._stages.clean_up()
+        if self._stages.staged:
+            over = list(self._stages.step(self.campaigns, now))
+            self._monitor.store(over, now, self._stages.take_delivered())
+        stored, self._monitor.stored = self._monitor.stored, []
+        for record in stored:
+            campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
+            if campaign is not None and campaign.workspace is not None:
+                self._stages.remove_workspace(record, campaign)
+        if self._stages.preparing:
+            self._dispatcher.launch_prepared(self.campaigns, now)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a session has printed more than the last pass has read: the next one is due at once."""
+        return self._monitor.is_behind
+
+    def save_all(self, now: float) -> None:
+        """Store everything that the next engine needs, also what is stored only now and then."""
+        self.journal.has_learnt = True
+        self.journal.save(now)
+        self.external.note_presence(now, at_once=True)
+        self._commands.save()
+
+    def is_idle(self) -> bool:
+        """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
+        if self.live or self._stages.is_busy(self.campaigns):
+            return False
+        counts = self._store.counts()
+        active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
+        stranded = self.queues.stranded
+        waiting = {name for name in active if name in counts and counts[name].todo > stranded.get(name, 0)}
+        if not waiting or self._store.next_resume_at() is not None:
+            return not waiting
+        # Every account of them may be held, and none of these be asked again by itself.
+        are_held: dict[str, list[bool]] = {name: [] for name in waiting}
+        for queue, wait in self.queues.why(self._driver.now()).items():
+            campaign, _ = split_queue_name(queue)
+            if campaign in are_held:
+                are_held[campaign].append(wait.reason == "held" and wait.retry_at is None)
+        return all(found and all(found) for found in are_held.values())
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def apply_commands(self, now: float) -> None:
+        """Carry out the commands in the store, and store what they changed before they count as read.
+
+        Each touches only what it names: a unit, the campaigns, slots of programs, hosts, or the Governor. One that
+        cannot be read is logged and skipped: it must not stop the others.
+        """
+        commands = self._commands.read()
+        for command in commands:
+            try:
+                self._carry_out(command.event, now)
+            except StoreError:
+                raise  # it is read again by the next pass
+            except (PacelineError, msgspec.ValidationError, KeyError) as error:
+                log.warning("a command could not be carried out: %s: %s", command.event.name, error)
+        if commands:
+            self.journal.flush()
+            self.external.table.save()  # commands are read once: a lost answer would leave its caller waiting forever
+            self._listeners.notify()
+        self._commands.done()
+
+    def _carry_out(self, event: Event, now: float) -> None:
+        name = event.name.removeprefix(command_log.PREFIX)
+        if name == "campaigns":  # or a unit: the rows of units are read with the next claim
+            action = event.fields.get("action", "")
+            if action in ("", "cancel"):
+                self._renewed_at = -math.inf
+                self._dispatcher.has_cancelled = True
+            is_unit = "/" in str(event.fields.get("target", ""))
+            if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
+                self._load_campaigns(now)
+        elif name.startswith(command_log.SLOT_COMMANDS):
+            self.external.carry_out(name, event, now)
+        elif name == command_log.END_AT_TURN:
+            self._landing.carry_out(event, now)
+        else:
+            command_log.carry_out(self.governor, event, now)
+            self.journal.has_learnt = True
+            if name == "host" or (event.scope or "").startswith("host:"):
+                self._hosts.read_settings()
+
+    def _load_campaigns(self, now: float) -> None:
+        """Read the campaigns, and apply what has changed in them."""
+        before = self.campaigns
+        self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
+        if not self._settings.starts_work:
+            self.campaigns = {
+                name: msgspec.structs.replace(each, state="paused") for name, each in self.campaigns.items()
+            }
+        changed = [campaign for name, campaign in self.campaigns.items() if before.get(name) != campaign]
+        for campaign in changed:
+            self._monitor.breaker.forget(campaign.name)
+        self._monitor.breaker.has_paused = False
+        apply_campaign_limits(self.governor, changed, now)
+        limit_checks(self.governor, changed, self._settings.checks, now)
+
+    # -- leases, queues and grants -------------------------------------------------------------
+
+    def _renew_leases(self, now: float) -> None:
+        """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
+        if 0 <= now - self._renewed_at < self._settings.lease / 3:
+            return
+        if not self._lead.take(now):
+            raise LeadLost("another engine has taken the lead of this home")
+        until = now + self._settings.lease
+        units = (*(session.unit for session in self.live.values()), *self._stages.units())
+        fences = {unit.id: unit.fence for unit in units}
+        for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
+            if unit_id in self.live:
+                self.live[unit_id].ending = CANCELLED
+            else:
+                self._stages.drop(unit_id, now)
+        self._renewed_at = now
+
+    def _fill_queues(self, now: float) -> None:
+        if hosts := self._hosts.states():
+            self._host_limits.apply(self.governor, hosts, now)
+        # A campaign that was deleted and added again waits until the sessions of the deleted one are over: its units
+        # have the same names, so the store would take the old sessions for the new units.
+        running = {(session.campaign.name, session.campaign.created_at) for session in self.live.values()}
+        of_deleted = {name for name, at in running if name in self.campaigns and self.campaigns[name].created_at != at}
+        campaigns = [each for name, each in self.campaigns.items() if name not in of_deleted]
+        self._monitor.pacer.set_paces(campaigns, now)
+        self.queues.fill(campaigns, self._store.claimable(), now)
+
+    def _on_granted(self, granted: Granted) -> None:
+        """Keep the grant of a session for the next pass."""
+        self._granted.append(granted.ticket_id)
+        self._driver.metrics.granted(granted.waited)
+        self._woken.set()
+
+    def _on_external_granted(self, granted: Granted) -> None:
+        if self.external.on_granted(granted):
+            self._woken.set()  # the pass stores the answer
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        self.journal.on_events(events)
+        self._logins.note_holds(events)
+        self._woken.set()
 
 
 YOUNG_OBJECTS = 10_000
