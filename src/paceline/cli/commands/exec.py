@@ -40,7 +40,7 @@ from paceline.daemon.home import Home, open_home
 from paceline.daemon.slot_engine import SlotEngineStarter
 from paceline.daemon.times import local_zone, relative
 from paceline.detect import StreamReader
-from paceline.engine.capacity.program_slot import ProgramSlot, enclosing_ticket
+from paceline.engine.capacity.external_slots import ProgramSlot, enclosing_ticket
 from paceline.engine.session.live_session import counted_signals
 from paceline.errors import UnknownName
 from paceline.executors.command_runner import run_in_pipes, run_in_terminal
