@@ -7,13 +7,12 @@ when it is stored; each step of a pass knows that.
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents.account import Account, split_login
+from paceline.agents.account import split_login
 from paceline.core import Deferred
-from paceline.core.unit_lifecycle import Transition
 from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import CommandReader
 from paceline.engine.dispatch.placement import logins_on
@@ -58,6 +57,14 @@ class WaitNews:
 
 log = logging.getLogger("paceline.engine")
 
+LAST_EVENTS = {
+    "succeed": "unit.done",
+    "quarantine": "unit.quarantined",
+    "fail_check": "unit.unverified",
+    "hold": "unit.held",
+    "cancel": "unit.cancelled",
+}
+"""The events of the steps after which a unit is not tried again by itself."""
 OTHERS_FIRST = " (other units go first, until one has ended well)"
 
 
@@ -110,25 +117,9 @@ def unit_event(record: OutcomeRecord, now: float, *, others_first: bool = False)
         fields["denials"] = record.denials
     if record.warnings:
         fields["warnings"] = list(record.warnings)
-    return Event(_event_name(transition), now, None, record.unit_id, fields)
-
-
-def _event_name(transition: Transition) -> str:
-    match transition.step:
-        case "succeed":
-            return "unit.done"
-        case "quarantine":
-            return "unit.quarantined"
-        case "fail_check":
-            return "unit.unverified"
-        case "hold":
-            return "unit.held"
-        case "cancel":
-            return "unit.cancelled"
-    if transition.ending == "failed":
-        return "unit.failed"
     waits_for_a_window = transition.ending == "parked" and transition.resume_at is not None
-    return "unit.parked" if waits_for_a_window else "unit.requeued"
+    again = "unit.failed" if transition.ending == "failed" else "unit.parked" if waits_for_a_window else "unit.requeued"
+    return Event(LAST_EVENTS.get(transition.step, again), now, None, record.unit_id, fields)
 
 
 incidents = logging.getLogger("paceline.engine.incidents")
@@ -199,12 +190,20 @@ class EngineJournal:
             self.has_learnt = True
 
     def wake(self, scope: str) -> None:
-        """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign."""
+        """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign.
+
+        Its accounts are all of a provider, or the one on the path.
+        """
         hosts = self._queues.hosts(self._driver.now())
         if scope.startswith(CAMPAIGN):
             for login in logins_on(hosts, [NO_ACCOUNT]):
                 self._store.wake_units(account=login, campaign=scope.removeprefix(CAMPAIGN))
-        for login in logins_on(hosts, accounts_within(scope, self._accounts)):
+        within = [
+            account.id
+            for account in self._accounts
+            if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
+        ]
+        for login in logins_on(hosts, within):
             self._store.wake_units(account=login)
 
     @contextlib.contextmanager
@@ -273,13 +272,6 @@ def wait_event(queue: str, why: Deferred, now: float) -> Event:
     fields = {"ticket": why.ticket_id, "reason": why.reason, "detail": why.detail, "retry_at": why.retry_at}
     place = {"campaign": campaign, "account": account or None, "host": host or None}
     return Event("slot.deferred", now, why.scope, None, {**fields, **place})
-
-
-def accounts_within(scope: str, accounts: Iterable[Account]) -> list[str]:
-    """Return the ids of the accounts that a window of the scope covers: all of a provider, or the one on the path."""
-    return [
-        account.id for account in accounts if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
-    ]
 
 
 def _incident_text(event: Event) -> str:

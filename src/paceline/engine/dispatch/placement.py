@@ -7,7 +7,7 @@ account or a host; the Governor decides that.
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,9 @@ class LocalMachine:
         self._is_limited = LOCAL_HOST in settings.hosts or settings.machine != type(settings.machine)()
         self._others = others
         self._read = read or partial(read_load, Path(settings.home))
-        self._facts = _own_facts()
+        self._facts = HostFacts(
+            version="", machine="", hostname=platform.node(), home="", user_home="", cpus=os.cpu_count() or 1, memory=0
+        )
         self._load = HostLoad()
         self._read_at: float | None = None
 
@@ -77,12 +79,6 @@ def logins_on(hosts: Sequence[HostState], accounts: Sequence[str]) -> list[str]:
             logins = accounts if state.facts is None else [login.account for login in state.facts.logins]
             found += [login_on(account, state.name) for account in sorted({NO_ACCOUNT, *logins} & named)]
     return found
-
-
-def _own_facts() -> HostFacts:
-    return HostFacts(
-        version="", machine="", hostname=platform.node(), home="", user_home="", cpus=os.cpu_count() or 1, memory=0
-    )
 
 
 def rough_span(seconds: float) -> str:
@@ -184,7 +180,11 @@ class Placement:
         """Whether there is only the machine of the engine, and nothing keeps anything from it."""
         own = HostState(name=LOCAL_HOST, settings=HostSettings(name=LOCAL_HOST), presence="joined")
         self._hosts = {"": own} | {"" if each.name == LOCAL_HOST else each.name: each for each in hosts}
-        self._problems = {host: _problems_of(state) for host, state in self._hosts.items() if host}
+        self._problems: dict[str, dict[str, str | None]] = {
+            host: {} if state.facts is None else {login.account: login.problem for login in state.facts.logins}
+            for host, state in self._hosts.items()
+            if host
+        }
         self._by_account: dict[str, list[str]] = {}
         for host, problems in self._problems.items():
             for account, problem in problems.items():
@@ -320,10 +320,6 @@ class Placement:
             for account in wrong
             if account in named
         }
-
-
-def _problems_of(state: HostState) -> Mapping[str, str | None]:
-    return {login.account: login.problem for login in state.facts.logins} if state.facts is not None else {}
 
 
 def _missing(campaign: Campaign, host: str, state: HostState) -> Deferred | None:

@@ -260,7 +260,11 @@ class UnitStages:
         """Begin the workspace of a claimed unit. Raises `WorkspaceError` if it cannot have one."""
         host = self._hosts.of_unit(unit)
         unit = self._moved_to(unit, host.name)
-        folder = workspace_place(unit, _without_root(campaign) if host.name else campaign, host.home)
+        planned = campaign
+        if host.name and campaign.workspace is not None:  # the folder that the plan names may not exist there
+            workspace = msgspec.structs.replace(campaign.workspace, root=None)
+            planned = msgspec.structs.replace(campaign, workspace=workspace)
+        folder = workspace_place(unit, planned, host.home)
         port_base = unit.result.port_base if unit.result.workspace else None
         self._ports.pop(unit.id, None)
         self._ports = {name: port for name, port in self._ports.items() if self._is_waiting(name)}
@@ -762,12 +766,6 @@ def workspace_place(unit: Unit, campaign: Campaign, home: Path) -> WorkspaceLoca
     """Return where the workspace of the unit lies. Its campaign must have workspaces."""
     assert campaign.workspace is not None
     return location_of(campaign.workspace, campaign.name, unit.spec.id, unit.spec.cwd, home, unit.result)
-
-
-def _without_root(campaign: Campaign) -> Campaign:
-    """Return the campaign for another host, where the folder that the plan names may not exist."""
-    assert campaign.workspace is not None
-    return msgspec.structs.replace(campaign, workspace=msgspec.structs.replace(campaign.workspace, root=None))
 
 
 def placed(unit: Unit, campaign: Campaign, home: Path) -> Unit:
