@@ -32,7 +32,7 @@ from paceline.engine.capacity.leases import Leases
 from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
 from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
-from paceline.engine.journal import EngineJournal, Listeners
+from paceline.engine.journal import EngineJournal, EngineParts, Listeners
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.window_landing import Landings
@@ -348,40 +348,21 @@ class Cycle:
             hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
         )
         self.journal = EngineJournal(store, driver, self.queues, self._commands, engine.listeners, accounts)
-        self._monitor = SessionMonitor(
-            store,
-            driver,
-            hosts,
-            settings,
-            journal=self.journal,
-            exclusions=self.queues.exclusions,
-            live=self.live,
-        )
-        self._stages = UnitStages(
-            store,
-            governor,
-            hosts,
-            self.journal,
-            self._monitor.breaker,
-            key_variables=settings.key_variables,
-        )
-        self._cleanup = WorkspaceCleanup(store, hosts)
-        self._dispatcher = Dispatcher(
-            store,
-            governor,
-            hosts,
-            settings,
-            engine.agents,
+        parts = EngineParts(
+            store=store,
+            driver=driver,
+            hosts=hosts,
+            settings=settings,
             queues=self.queues,
-            monitor=self._monitor,
             journal=self.journal,
             live=self.live,
-            stages=self._stages,
         )
+        self._monitor = SessionMonitor(parts)
+        self._stages = UnitStages(parts, self._monitor.breaker)
+        self._cleanup = WorkspaceCleanup(store, hosts)
+        self._dispatcher = Dispatcher(parts, engine.agents, self._monitor, self._stages)
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
-        self._landing = Landings(
-            store, governor, self.journal, self._monitor.history, live=self.live, preparing=self._stages.preparing
-        )
+        self._landing = Landings(parts, self._monitor.history, self._stages.preparing)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)

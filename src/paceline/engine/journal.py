@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,14 @@ from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import CommandReader
 from paceline.engine.dispatch.placement import logins_on
 from paceline.engine.dispatch.ticket_queues import TicketQueues, split_queue_name
-from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts
+from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
+
+if TYPE_CHECKING:  # commands that read the waits need no session
+    from paceline.engine.session.live_session import LiveSession
+    from paceline.hosts.leader.registry import HostRegistry
 
 WAIT_REPEAT_SECONDS = 60.0
 """Two reasons may alternate every second, as a place becomes free and is taken: each is one event a minute."""
@@ -263,6 +268,19 @@ class EngineJournal:
             if has_changed:  # other processes read them from the store
                 self._store.save_state(WHY_STATE, msgspec.json.encode(reasons))
         self._stored_gists = gists
+
+
+class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all steps of a pass work on."""
+
+    store: Store
+    driver: GovernorDriver
+    hosts: "HostRegistry"
+    settings: EngineSettings
+    queues: TicketQueues
+    journal: EngineJournal
+    live: "dict[str, LiveSession]"
+    """The sessions that run, by unit."""
 
 
 def wait_event(queue: str, why: Deferred, now: float) -> Event:

@@ -13,25 +13,24 @@ import msgspec
 
 from paceline.agents import AgentProfile, Task
 from paceline.agents.account import Account, GatewayAddress, portable_account, split_login
-from paceline.core import Governor, Ticket
+from paceline.core import Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.fields import fields_of
 from paceline.engine.dispatch.placement import Overdue, host_scope
-from paceline.engine.dispatch.ticket_queues import TicketQueue, TicketQueues, unit_ticket
-from paceline.engine.journal import EngineJournal, start_event
+from paceline.engine.dispatch.ticket_queues import TicketQueue, unit_ticket
+from paceline.engine.journal import EngineParts, start_event
 from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, start_error_outcome
 from paceline.engine.session.session_monitor import SessionMonitor
-from paceline.engine.settings import LARGE_CONTEXT_TOKENS, EngineSettings
+from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.engine.work.stage_commands import port_variable
 from paceline.engine.work.unit_stages import UnitStages, outcome_of_error, placed, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors import Handle
 from paceline.hosts.leader.host import LOCAL
-from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.campaign_fields import environment_rules
-from paceline.store import Campaign, OutcomeRecord, Store, Unit
+from paceline.store import Campaign, OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -52,31 +51,14 @@ class Dispatcher:
     """Brings units to sessions. A unit is claimed in the store before its session is launched."""
 
     def __init__(
-        self,
-        store: Store,
-        governor: Governor,
-        hosts: HostRegistry,
-        settings: EngineSettings,
-        agents: Callable[[str], AgentProfile],
-        *,
-        queues: TicketQueues,
-        monitor: SessionMonitor,
-        journal: EngineJournal,
-        live: dict[str, LiveSession],
-        stages: UnitStages,
+        self, parts: EngineParts, agents: Callable[[str], AgentProfile], monitor: SessionMonitor, stages: UnitStages
     ) -> None:
-        self._store = store
-        self._governor = governor
-        self._hosts = hosts
-        self._settings = settings
-        self._accounts = settings.campaign_accounts
-        self._key_variables = settings.key_variables
-        self._agents = agents
-        self._queues = queues
-        self._monitor = monitor
-        self._journal = journal
-        self._live = live
-        self._stages = stages
+        self._store, self._governor, self._hosts = parts.store, parts.driver.governor, parts.hosts
+        self._queues, self._journal, self._live = parts.queues, parts.journal, parts.live
+        self._agents, self._monitor, self._stages = agents, monitor, stages
+        self._settings = parts.settings
+        self._accounts = parts.settings.campaign_accounts
+        self._key_variables = parts.settings.key_variables
         self._resume_launches_at = 0.0
         """Until then no session is started, because the machine had no room for one."""
         self._alone: dict[str, LiveSession] = {}

@@ -19,19 +19,15 @@ from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal, 
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_after
 from paceline.engine.capacity.breaker import CampaignBreaker
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer
-from paceline.engine.dispatch.placement import Exclusions
 from paceline.engine.dispatch.ticket_queues import session_scopes
-from paceline.engine.journal import EngineJournal, pause_event, unit_event
+from paceline.engine.journal import EngineParts, pause_event, unit_event
 from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
 from paceline.engine.session.window_landing import UnitSizes
-from paceline.engine.settings import EngineSettings
 from paceline.engine.work.unit_stages import UnitStages
 from paceline.events import Event
 from paceline.executors import Handle, SessionState
-from paceline.hosts.leader.registry import HostRegistry
-from paceline.limiter.governor_driver import GovernorDriver
 from paceline.redaction import signal_without_secrets
-from paceline.store import Campaign, OutcomeRecord, Store, Unit, UnitResult
+from paceline.store import Campaign, OutcomeRecord, Unit, UnitResult
 
 log = logging.getLogger("paceline.engine")
 
@@ -68,30 +64,16 @@ class SessionMonitor:
     What sessions report is stored before any of them is ended, and their outcomes before their slots are released.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        driver: GovernorDriver,
-        hosts: HostRegistry,
-        settings: EngineSettings,
-        *,
-        journal: EngineJournal,
-        exclusions: Exclusions,
-        live: dict[str, LiveSession],
-    ) -> None:
-        self._store = store
-        self._governor = driver.governor
-        self._now = driver.now
-        self._metrics = driver.metrics
-        self._hosts = hosts
-        self._settings = settings
-        self._journal = journal
-        self._exclusions = exclusions
-        self._live = live
+    def __init__(self, parts: EngineParts) -> None:
+        store, driver = parts.store, parts.driver
+        self._store, self._governor, self._now, self._metrics = store, driver.governor, driver.now, driver.metrics
+        self._hosts, self._settings = parts.hosts, parts.settings
+        self._journal, self._live = parts.journal, parts.live
+        self._exclusions = parts.queues.exclusions
         self._faults: dict[tuple[str, SessionStep], Fault] = {}
         """The errors of single sessions. A step that worked has none, so its next error is logged again."""
         self.breaker = CampaignBreaker(store)
-        self.pacer = DeadlinePacer(store, driver.governor, settings.campaign_accounts)
+        self.pacer = DeadlinePacer(store, driver.governor, parts.settings.campaign_accounts)
         self.history = UnitSizes(store)
         self.is_behind = False
         """Whether a session has more output than this pass has read."""

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from paceline.core import Governor, WindowStatus
+from paceline.core import WindowStatus
 from paceline.core.gates.start_meters import LandingHold
 from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
-from paceline.engine.journal import EngineJournal
+from paceline.engine.journal import EngineParts
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.work.unit_stages import Preparation, with_result
 from paceline.events import Event
@@ -264,22 +264,10 @@ class Landings:
     Each request is stored with its event, so it outlives the engine.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        governor: Governor,
-        journal: EngineJournal,
-        history: UnitSizes,
-        *,
-        live: Mapping[str, LiveSession],
-        preparing: Mapping[str, Preparation],
-    ) -> None:
-        self._store = store
-        self._governor = governor
-        self._journal = journal
-        self._live = live
-        self._preparing = preparing
-        self._history = history
+    def __init__(self, parts: EngineParts, history: UnitSizes, preparing: Mapping[str, Preparation]) -> None:
+        self._store, self._governor = parts.store, parts.driver.governor
+        self._journal, self._live = parts.journal, parts.live
+        self._history, self._preparing = history, preparing
         self._meters: dict[str, SessionMeter] = {}
         self._windows: dict[tuple[str, str], WindowMeter] = {}
         self._used: dict[str, float] = {}

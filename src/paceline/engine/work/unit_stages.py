@@ -21,13 +21,13 @@ from typing import Literal
 import msgspec
 
 from paceline.agents.account import Account, split_login
-from paceline.core import Governor, Granted, Ticket
+from paceline.core import Granted, Ticket
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import CHECKS
 from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.dispatch.placement import host_scope
-from paceline.engine.journal import EngineJournal, pause_event
+from paceline.engine.journal import EngineParts, pause_event
 from paceline.engine.session.live_session import LiveSession, outcome_of_request
 from paceline.engine.settings import this_host
 from paceline.engine.work.stage_commands import (
@@ -54,11 +54,10 @@ from paceline.errors import (
 from paceline.events import Event
 from paceline.executors import Handle
 from paceline.hosts.jobs import Job
-from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
 from paceline.limiter.governor_driver import SEPARATOR
-from paceline.store.interface import Campaign, Keep, OutcomeRecord, Phase, Store, Unit
+from paceline.store.interface import Campaign, Keep, OutcomeRecord, Phase, Unit
 from paceline.store.rules import split_unit_id
 from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
 from paceline.workspaces import (
@@ -164,22 +163,10 @@ class Preparation(StagedWork, kw_only=True):
 class UnitStages:
     """All units that run without a session of their agent."""
 
-    def __init__(
-        self,
-        store: Store,
-        governor: Governor,
-        hosts: HostRegistry,
-        journal: EngineJournal,
-        breaker: CampaignBreaker,
-        *,
-        key_variables: frozenset[str],
-    ) -> None:
-        self._store = store
-        self._governor = governor
-        self._hosts = hosts
-        self._journal = journal
-        self._breaker = breaker
-        self._key_variables = key_variables
+    def __init__(self, parts: EngineParts, breaker: CampaignBreaker) -> None:
+        self._store, self._governor, self._hosts = parts.store, parts.driver.governor, parts.hosts
+        self._journal, self._breaker = parts.journal, breaker
+        self._key_variables = parts.settings.key_variables
         self.preparing: dict[str, Preparation] = {}
         self.staged: dict[str, StagedWork] = {}
         """The work of units whose sessions ended well."""
