@@ -451,7 +451,7 @@ class Cycle:
 
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
-        if self._stages.has_ended:
+        if self._stages.ended or self._stages.removals:
             self._stages.clean_up()
         if self._stages.staged:
             over = list(self._stages.step(self.campaigns, now))

@@ -23,7 +23,7 @@ from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, s
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.engine.work.stage_commands import port_variable
-from paceline.engine.work.unit_stages import UnitStages, outcome_of_error, placed, with_note
+from paceline.engine.work.unit_stages import LOST_NOTE, UnitStages, outcome_of_error, placed, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors import Handle
@@ -156,7 +156,8 @@ class Dispatcher:
                 if not self._stages.is_claimed(work, now):
                     self._governor.abandon(work.ticket.id, now=now)  # it was cancelled after this pass has looked
                     continue
-                outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, work.note)
+                note = LOST_NOTE if work.was_lost else ""
+                outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, note)
             if outcome is not None:
                 unit = _unattempted(work.unit) if outcome.ending == "yielded" else work.unit
                 record = self._monitor.record_of(unit, outcome, now, work.campaign.max_attempts)
@@ -170,7 +171,7 @@ class Dispatcher:
         """Start the session. Returns the outcome of an attempt that could not start."""
         note = note or (RESTART_NOTE if unit.result.carried.is_restarted else "")
         try:
-            order = self._order_of(with_note(unit, note), campaign, account)
+            order = self._order_of(with_note(unit, note) if note else unit, campaign, account)
             session = self._session(unit, campaign, account, ticket, self._hosts.of(unit.account).start(order))
         except (PacelineError, OSError) as error:
             if isinstance(error, NoRoomForSession):

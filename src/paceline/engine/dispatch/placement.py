@@ -137,22 +137,20 @@ class Exclusions:
     """Pairs of a campaign and a host that do not fit for now, because a session could not work there."""
 
     def __init__(self) -> None:
-        self._until: dict[tuple[str, str], tuple[float, str]] = {}
-
-    def __len__(self) -> int:
-        return len(self._until)
+        self.until: dict[tuple[str, str], tuple[float, str]] = {}
+        """Until when, and why, by campaign and host."""
 
     def add(self, campaign: str, host: str, reason: str, now: float) -> None:
         """Keep the campaign away from the host for a while."""
-        self._until[campaign, host] = (now + EXCLUDED_SECONDS, reason)
+        self.until[campaign, host] = (now + EXCLUDED_SECONDS, reason)
 
     def find(self, campaign: str, host: str, now: float) -> tuple[float, str] | None:
         """Return until when the campaign keeps away, and why; None if it does not."""
-        found = self._until.get((campaign, host))
+        found = self.until.get((campaign, host))
         if found is None:
             return None
         if not 0 < found[0] - now <= EXCLUDED_SECONDS:
-            del self._until[campaign, host]
+            del self.until[campaign, host]
             return None
         return found
 
@@ -176,7 +174,7 @@ class Placement:
         self._now = now
         self._machine = machine or MachineTable()
         self._exclusions = Exclusions() if exclusions is None else exclusions
-        self._is_unlimited = not hosts and not self._exclusions
+        self._is_unlimited = not hosts and not self._exclusions.until
         """Whether there is only the machine of the engine, and nothing keeps anything from it."""
         own = HostState(name=LOCAL_HOST, settings=HostSettings(name=LOCAL_HOST), presence="joined")
         self._hosts = {"": own} | {"" if each.name == LOCAL_HOST else each.name: each for each in hosts}

@@ -202,7 +202,10 @@ class TicketQueues:
         now = filling.now
         places = filling.placement.places(campaign)
         logins = (*places.logins, *_logins_left(campaign, units, places, self._accounts))
-        longest = _longest_queue(filling.pool, len(logins))
+        # So many tickets of a campaign wait on one login: together, several times as many as the pool has places. A
+        # campaign on many logins would otherwise keep the whole pool's number on each of them.
+        each = math.ceil(TICKETS_PER_PLACE * filling.pool / max(1, len(logins)))
+        longest = max(SHORTEST_QUEUE, min(filling.pool, each))
         has_long = longest > SHORTEST_QUEUE
         for account_id, host in logins:
             queue = self._usable_queue(campaign, account_id, host, now)
@@ -366,14 +369,6 @@ def _first_of_each(wanted: list[TicketQueue], most: int) -> list[TicketQueue]:
         ranked.append((seen[queue.campaign.name], place))
         seen[queue.campaign.name] += 1
     return [wanted[place] for place in sorted(place for _, place in sorted(ranked)[:most])]
-
-
-def _longest_queue(pool: int, queues: int) -> int:
-    """Return how many tickets of a campaign wait on one login: together, several times as many as the pool has places.
-
-    A campaign on many logins would otherwise keep the whole pool's number on each of them.
-    """
-    return max(SHORTEST_QUEUE, min(pool, math.ceil(TICKETS_PER_PLACE * pool / max(1, queues))))
 
 
 def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...]) -> Ticket:

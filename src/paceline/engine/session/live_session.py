@@ -162,9 +162,18 @@ class LiveSession:
         return [signal for signal in signals if isinstance(signal, LASTING_SIGNALS)]
 
     def new_tokens(self) -> int:
-        """Return the tokens that it used since the last call."""
-        counted, self._counted_tokens = self._counted_tokens, _attempt_tokens(self, self._counted_tokens)
-        return self._counted_tokens - counted
+        """Return the tokens that it used since the last call.
+
+        Some CLIs count the attempts before, in the same conversation, as well.
+        """
+        facts, before = self.output.facts, self._counted_tokens
+        earlier = self.unit.result.carried.conversation_tokens
+        self._counted_tokens = facts.tokens or 0
+        if self.is_resumed and earlier and facts.usage is not None and facts.usage.is_conversation:
+            counted = sum(each.total - each.cache_read for each in facts.usage.by_model.values())
+            counted -= sum(each.total - each.cache_read for each in earlier.values())
+            self._counted_tokens = max(before, counted)
+        return self._counted_tokens - before
 
     def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
@@ -256,18 +265,6 @@ class LiveSession:
         """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
-
-
-def _attempt_tokens(session: LiveSession, counted_before: int) -> int:
-    """Return the tokens of this attempt. Some CLIs count the attempts before, in the same conversation, as well."""
-    facts, unit = session.output.facts, session.unit
-    tokens = facts.tokens or 0
-    earlier = unit.result.carried.conversation_tokens
-    if not session.is_resumed or not earlier or facts.usage is None or not facts.usage.is_conversation:
-        return tokens
-    counted = sum(each.total - each.cache_read for each in facts.usage.by_model.values())
-    before = sum(each.total - each.cache_read for each in earlier.values())
-    return max(counted_before, counted - before)
 
 
 def outcome_of_request(request: EndRequest) -> AttemptOutcome:
@@ -457,6 +454,9 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
     model = main or reader.model or session.campaign.model or before.model
     # Tokens that cost money by themselves are no part of a subscription.
     is_metered = session.account is not None and session.account.kind == "metered"
+    total = before.tokens
+    for tokens in spent.values():
+        total = tokens if total is None else total.plus(tokens)
     worked = msgspec.structs.replace(
         before,
         agent=session.campaign.agent,
@@ -464,7 +464,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         host=host or this_host(),
         is_remote=bool(host),
         turns=before.turns if reader.model_turns is None else (before.turns or 0) + reader.model_turns,
-        tokens=_total(before.tokens, spent),
+        tokens=total,
         cost=cost_after(before, spent, prices, is_billed=is_metered or reader.auth_mode in BILLED_MODES),
         answer=reader.answer or before.answer,
         waited_seconds=before.waited_seconds + waited,
@@ -506,13 +506,6 @@ def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
 
 def _added(one: Mapping[str, Tokens], other: Mapping[str, Tokens]) -> TokensByModel:
     return {model: one.get(model, Tokens()).plus(other.get(model, Tokens())) for model in {**one, **other}}
-
-
-def _total(before: Tokens | None, spent: TokensByModel) -> Tokens | None:
-    total = before
-    for tokens in spent.values():
-        total = tokens if total is None else total.plus(tokens)
-    return total
 
 
 def cost_after(before: UnitResult, spent: TokensByModel, prices: PriceList, *, is_billed: bool) -> Cost:

@@ -154,11 +154,6 @@ class Preparation(StagedWork, kw_only=True):
     outcome: AttemptOutcome | None = None
     """Why it failed."""
 
-    @property
-    def note(self) -> str:
-        """What the agent must know about its folder."""
-        return LOST_NOTE if self.was_lost else ""
-
 
 class UnitStages:
     """All units that run without a session of their agent."""
@@ -170,9 +165,9 @@ class UnitStages:
         self.preparing: dict[str, Preparation] = {}
         self.staged: dict[str, StagedWork] = {}
         """The work of units whose sessions ended well."""
-        self._ended: list[Handle] = []
+        self.ended: list[Handle] = []
         """Commands whose ends are stored, or that were stopped. Their output is put away once they are over."""
-        self._removals: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
+        self.removals: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
         """The workspaces that are being removed."""
         self._delivered_events: dict[str, Event] = {}
         self._dropped: dict[str, Job[object]] = {}
@@ -190,14 +185,14 @@ class UnitStages:
         works = self.staged.values()
         deliveries = [msgspec.structs.replace(work, stage="deliver").command_id for work in works]
         setups = [work.handle.attempt_id for work in self.preparing.values() if work.handle is not None]
-        ended = [handle.attempt_id for handle in self._ended]
+        ended = [handle.attempt_id for handle in self.ended]
         return [*setups, *(work.command_id for work in works), *deliveries, *ended, *self._dropped]
 
     def is_busy(self, campaigns: Mapping[str, Campaign]) -> bool:
         """Return whether something runs, or could run without a person."""
         works = self.staged.values()
         is_at_work = any(work.is_at_work or is_active(campaigns.get(work.campaign.name)) for work in works)
-        return is_at_work or bool(self.preparing or self._removals)
+        return is_at_work or bool(self.preparing or self.removals)
 
     def drop(self, unit_id: str, now: float) -> None:
         """Forget a unit that was cancelled: end what runs for it, and give up its slots. Its workspace stays."""
@@ -206,23 +201,18 @@ class UnitStages:
             self._dropped[f"{work.unit.attempt_id}-job"] = work.job
         if work.handle is not None:
             self._hosts.holder_of(work.handle).stop(work.handle)
-            self._ended.append(work.handle)
+            self.ended.append(work.handle)
         if isinstance(work, Preparation):
             self._governor.abandon(work.ticket.id, now=now)
         self._governor.abandon(work.command_ticket.id, now=now)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether `clean_up` has something to do."""
-        return bool(self._ended or self._removals)
 
     def clean_up(self) -> None:
         """Put away the output of ended commands. What cannot be put away now is tried again at later passes.
 
         Log the workspaces that could not be removed: `paceline gc` tries again. A host that is away removes its later.
         """
-        over = [each for each in self._removals if each[2].is_over]
-        self._removals = [each for each in self._removals if not each[2].is_over]
+        over = [each for each in self.removals if each[2].is_over]
+        self.removals = [each for each in self.removals if not each[2].is_over]
         for unit, place, job in over:
             try:
                 job.result()
@@ -231,13 +221,13 @@ class UnitStages:
                 leave_tombstones(self._store, [tombstone])
             except (PacelineError, OSError) as error:
                 log.warning("the workspace of %s stays: %s", unit.id, error)
-        waiting, self._ended = self._ended, []
+        waiting, self.ended = self.ended, []
         for handle in waiting:
             with contextlib.suppress(PacelineError, OSError):
                 if handle.state().is_over:
                     self._hosts.holder_of(handle).archive(handle)
                     continue
-            self._ended.append(handle)
+            self.ended.append(handle)
 
     # -- before the session --------------------------------------------------------------------
 
@@ -357,7 +347,7 @@ class UnitStages:
                 return self._begin_setup(work, wait, now)
             case _:
                 if not work.keeps_slots:  # it waits for a session, with its ports and what its agent must know
-                    work.unit = with_note(work.unit, work.note)
+                    work.unit = with_note(work.unit, LOST_NOTE) if work.was_lost else work.unit
                     self._ports[work.unit.id] = work.unit.result.port_base
                     work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
                 return True
@@ -397,7 +387,7 @@ class UnitStages:
         end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
         if end is None:
             return False
-        self._ended.append(work.handle)
+        self.ended.append(work.handle)
         work.handle = None
         if not work.has_place:
             self._governor.release(work.command_ticket.id, now=now)
@@ -539,7 +529,7 @@ class UnitStages:
         handle, work.handle = work.handle, None
         after = self._after_check if work.stage == "check" else self._after_delivery
         outcome = after(work, end, now)
-        self._ended.append(handle)
+        self.ended.append(handle)
         self._governor.release(work.command_ticket.id, now=now)
         return outcome
 
@@ -704,7 +694,7 @@ class UnitStages:
         if unit is not None and place is not None:
             message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
             job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
-            self._removals.append((unit, place, job))
+            self.removals.append((unit, place, job))
 
 
 def _commits(campaign: Campaign) -> bool:
@@ -766,8 +756,6 @@ def placed(unit: Unit, campaign: Campaign, home: Path) -> Unit:
 
 def with_note(unit: Unit, note: str) -> Unit:
     """Return the unit with a note for its agent before the next prompt."""
-    if not note:
-        return unit
     feedback = "\n".join(part for part in (note, unit.result.feedback) if part)
     return msgspec.structs.replace(unit, result=msgspec.structs.replace(unit.result, feedback=feedback))
 
