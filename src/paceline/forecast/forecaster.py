@@ -15,7 +15,7 @@ from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidInput
 from paceline.forecast.basis import Basis, BasisReader, read_history, usable_accounts
-from paceline.forecast.simulator import Closing, SimulatedRun, Simulation, WindowSize, Work
+from paceline.forecast.simulator import Closing, ForecastOutcome, Simulation, WindowSize, Work
 from paceline.store import Campaign, Store
 
 SEEDS = (1, 2, 3)
@@ -36,15 +36,6 @@ FEWEST_IN_A_WINDOW = 20
 """A bundle is at most this fraction of the shortest window, so that bundles close a window when units would."""
 MOST_CLOSINGS = 8
 """Later closings of windows are left out of the forecast: they repeat the pattern."""
-
-
-class ForecastOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one alternative. `finished_at` is None if it does not finish within a month."""
-
-    finished_at: float | None
-    parks: int
-    busy: float
-    """The share of the pool that is in use, until the end."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,8 +124,9 @@ class _Runs:
     def forecast(self) -> Forecast:
         is_large = self._basis.units > MOST_SESSIONS
         runs = [self._run(seed=seed) for seed in (SEEDS[:1] if is_large else SEEDS)]
-        ends = sorted(run.finished_at for run in runs if run.finished_at is not None)
-        pools = self._compare_pools(runs[0])
+        (first, closings), *_ = runs
+        ends = sorted(run.finished_at for run, _ in runs if run.finished_at is not None)
+        pools = self._compare_pools(first)
         return Forecast(
             campaign=self._work.campaign.name,
             now=self._now,
@@ -142,22 +134,22 @@ class _Runs:
             finished_at=ends[len(ends) // 2] if ends else None,
             earliest=ends[0] if ends else None,
             latest=ends[-1] if len(ends) == len(runs) else None,
-            parks=runs[0].parks,
-            closings=runs[0].closings[:MOST_CLOSINGS],
+            parks=first.parks,
+            closings=closings[:MOST_CLOSINGS],
             pool=self._pool,
             pools=pools,
             pool_worth_it=_pool_worth_it(pools, self._now),
-            spread=_outcome(self._run(strategy="spread")),
-            reserve=_outcome(self._run(reserve=RESERVE)),
+            spread=self._run(strategy="spread")[0],
+            reserve=self._run(reserve=RESERVE)[0],
             deadline=self._work.campaign.deadline,
-            lost_tokens=None if self._basis.context_tokens is None else runs[0].parks * self._basis.context_tokens,
+            lost_tokens=None if self._basis.context_tokens is None else first.parks * self._basis.context_tokens,
         )
 
-    def _compare_pools(self, present: SimulatedRun) -> dict[str, ForecastOutcome]:
+    def _compare_pools(self, present: ForecastOutcome) -> dict[str, ForecastOutcome]:
         """Run with larger and larger pools, until doubling the size changes nothing."""
         outcomes: dict[int, ForecastOutcome] = {}
         for size in self._pool_sizes():
-            outcomes[size] = _outcome(present if size == self._pool else self._run(pool=size))
+            outcomes[size] = present if size == self._pool else self._run(pool=size)[0]
             half = outcomes.get(size // 2)
             if size >= (self._pool or 0) and half is not None and _is_same(half, outcomes[size]):
                 break
@@ -176,7 +168,7 @@ class _Runs:
         pool: int | None = None,
         strategy: str | None = None,
         reserve: float | None = None,
-    ) -> SimulatedRun:
+    ) -> tuple[ForecastOutcome, tuple[Closing, ...]]:
         work, settings = self._work, self._settings
         if strategy is not None:
             work = msgspec.structs.replace(work, campaign=msgspec.structs.replace(work.campaign, strategy=strategy))
@@ -212,10 +204,6 @@ def _bundled(work: Work, pool: int | None, windows: Iterable[WindowSize]) -> Wor
     bundles = tuple(sum(durations[n::count]) for n in range(min(count, len(durations))))
     beside = work.beside_seconds * len(durations) / len(bundles)
     return msgspec.structs.replace(work, seconds=bundles, beside_seconds=beside)
-
-
-def _outcome(run: SimulatedRun) -> ForecastOutcome:
-    return ForecastOutcome(finished_at=run.finished_at, parks=run.parks, busy=round(run.busy, 3))
 
 
 def _is_same(one: ForecastOutcome, other: ForecastOutcome) -> bool:

@@ -60,14 +60,13 @@ class WindowSize(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: float | None = None
 
 
-class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
+class ForecastOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one run. `finished_at` is None if it does not finish within a month."""
 
     finished_at: float | None
     parks: int
-    closings: tuple[Closing, ...]
     busy: float
-    """The share of the pool that was in use, until the end."""
+    """The share of the pool that is in use, until the end."""
 
 
 class _Window:
@@ -244,8 +243,8 @@ class Simulation:
             owner="forecast",
         )
 
-    async def run(self, campaign: str) -> SimulatedRun:
-        """Run until the campaign is done, or for a month."""
+    async def run(self, campaign: str) -> tuple[ForecastOutcome, tuple[Closing, ...]]:
+        """Run until the campaign is done, or for a month. Returns the result, and when windows closed."""
         began = self._clock.now()
         engine = asyncio.create_task(self._engine.run())
         for _ in range(LONGEST_DAYS * 24):
@@ -292,7 +291,7 @@ class Simulation:
         counts = self._store.counts()[campaign]
         return counts.todo + counts.running == 0
 
-    def _result(self, campaign: str, began: float) -> SimulatedRun:
+    def _result(self, campaign: str, began: float) -> tuple[ForecastOutcome, tuple[Closing, ...]]:
         ends, parks, after = [began], 0, 0
         closings: list[Closing] = []
         while page := self._store.events(after=after):
@@ -309,12 +308,9 @@ class Simulation:
         pool = self._engine.limiter.get_limit(SESSIONS)
         is_over = self._is_over(campaign)
         room = (pool or 1) * max(1.0, (end if is_over else self._clock.now()) - began)
-        return SimulatedRun(
-            finished_at=end if is_over else None,
-            parks=parks,
-            closings=_once_each(closings),
-            busy=min(1.0, (self._busy_seconds - self._sessions.still_to_do()) / room),
-        )
+        busy = min(1.0, (self._busy_seconds - self._sessions.still_to_do()) / room)
+        outcome = ForecastOutcome(finished_at=end if is_over else None, parks=parks, busy=round(busy, 3))
+        return outcome, _once_each(closings)
 
 
 def _closing(event: Event) -> Closing:
