@@ -7,7 +7,7 @@ from tests.detect.each_row import each_row
 from tests.detect.readings import read_line
 
 from paceline.agents.known import LIMITS
-from paceline.detect.prefilter import needed_words, shortest
+from paceline.detect.prefilter import needed_branches, shortest
 from paceline.detect.provider import Rule, pattern
 
 # Four letters that `re` takes for others when it ignores case, and no terminal prints in an English word.
@@ -20,7 +20,8 @@ def test_whatever_a_rule_matches_has_a_word_that_is_looked_for(rule: Rule) -> No
     @settings(max_examples=40, database=None, suppress_health_check=list(HealthCheck))
     @given(st.from_regex(pattern(rule.loose), alphabet=_letters))
     def check(text: str) -> None:
-        assert any(word in text.casefold() for word in rule.needs)
+        low = text.casefold()
+        assert any(all(any(word in low for word in words) for words in branch) for branch in rule.branches)
         assert LIMITS.has_hint(text)
 
     check()
@@ -33,28 +34,28 @@ def test_the_patterns_of_a_rule_compile(rule: Rule) -> None:
 
 
 @each_row(
-    ("pattern", "words"),
+    ("pattern", "branches"),
     [
-        ("limit", {"limit"}),
-        ("a limit", {"limit"}),
-        (r"a\s{1,3}limit", {"limit"}),
-        ("rate[- ]limit(?:ed)?", {"limit"}),
-        ("quotas? (?:hit|reached)", {"quota"}),
-        ("(?:hit|reached)+?", {"hit", "reached"}),
-        ("(?:very )?busy|overload(?=ed)", {"busy", "overload"}),
-        (r"\d{3} (?!not)(?:[^x\]]{1,3} ){0,2}full", {"full"}),
-        (r"\[1113\]", {"[1113]"}),
-        ("余额不足|credit", {"余额不足", "credit"}),
+        ("limit", [[{"limit"}]]),
+        ("a limit", [[{"a"}, {"limit"}]]),
+        (r"a\s{1,3}limit", [[{"a"}, {"limit"}]]),
+        ("rate[- ]limit(?:ed)?", [[{"rate"}, {"limit"}]]),
+        ("quotas? (?:hit|reached)", [[{"quota"}, {"hit", "reached"}]]),
+        ("(?:hit|reached)+?", [[{"hit", "reached"}]]),
+        ("(?:very )?busy|overload(?=ed)", [[{"busy"}], [{"overload"}]]),
+        (r"\d{3} (?!not)(?:[^x\]]{1,3} ){0,2}full", [[{"full"}]]),
+        (r"\[1113\]", [[{"[1113]"}]]),
+        ("余额不足|credit", [[{"余额不足"}], [{"credit"}]]),
     ],
 )
-def test_the_words_are_read_off_the_pattern(pattern: str, words: set[str]) -> None:
-    assert needed_words(pattern) == words
+def test_the_words_are_read_off_the_pattern(pattern: str, branches: list[list[set[str]]]) -> None:
+    assert [list(branch) for branch in needed_branches(pattern)] == branches
 
 
 @each_row("pattern", ["", r"\d+", "(?:limit)?", "limit|", "(?:limit|)", "[a-z]{3}", "(?=limit)"])
 def test_a_pattern_that_needs_no_word_is_no_rule(pattern: str) -> None:
     with pytest.raises(ValueError, match="no word"):
-        needed_words(pattern)
+        needed_branches(pattern)
 
 
 def test_a_word_that_contains_another_is_not_looked_for_twice() -> None:

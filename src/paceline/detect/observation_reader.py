@@ -182,7 +182,7 @@ def _match(text: str, evidence: Evidence) -> Match | None:
 def _first_match(text: str, evidence: Evidence) -> Match | None:
     """Return the rule or the statement of the earliest stage; of one stage the rule, which knows the provider."""
     scene, is_loose = evidence.scene, evidence.is_loose
-    found = scene.providers.rule_table.first_match(text, provider=scene.provider, loose=is_loose)
+    found = scene.providers.first_match(text, provider=scene.provider, loose=is_loose)
     if found is not None and found.rule.stage < Stage.PLATFORM:
         return found
     if found is not None and not is_loose and _is_of_another(found, scene.providers):

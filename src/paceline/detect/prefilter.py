@@ -35,16 +35,11 @@ _SHORTEST = 4
 """Bytes of a word that is not found by chance in others."""
 
 
-def needed_words(pattern: str) -> Words:
-    """Return words in lower case, one of which is in every text that the pattern matches.
+def needed_branches(pattern: str) -> tuple[Branch, ...]:
+    """Return what the alternatives of a pattern need: a text that it matches has all that one of them needs.
 
     Raises ValueError for a pattern that may match without any word: its texts would be skipped.
     """
-    return frozenset[str]().union(*(max(branch, key=_specificity) for branch in needed_branches(pattern)))
-
-
-def needed_branches(pattern: str) -> tuple[Branch, ...]:
-    """Return what the alternatives of a pattern need: a text that it matches has all that one of them needs."""
     branches: list[Branch] = []
     position = -1
     while position < 0 or pattern[position : position + 1] == "|":

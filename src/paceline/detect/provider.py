@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import cache, cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from paceline.detect.fields import Headers
 from paceline.detect.grammar import GRAMMAR, Grammar
 from paceline.detect.json_objects import Event, Pairs, flatten
 from paceline.detect.observation import Kind
-from paceline.detect.prefilter import Branch, needed_branches, needed_words, telling_words, word_finder
+from paceline.detect.prefilter import Branch, needed_branches, telling_words, word_finder
 from paceline.detect.times import Reset, to_number
 
 # --- rules -------------------------------------------------------------------------------------
@@ -90,14 +90,13 @@ class Rule(Meaning, frozen=True, kw_only=True):
     """One way in which a provider states one kind of limit.
 
     `body_only`: words so plain that they count only where all of the text is an error's own.
-    `needs`: words of which one is in every text that it matches; `branches`: all that its alternatives need.
+    `branches`: the words that each of its alternatives needs.
     `unless`: the core does not count where this is found in the same text.
     `strict`, `loose` and `unless` are sources for `pattern`: most runs need few of them.
     """
 
     strict: str
     loose: str
-    needs: frozenset[str]
     branches: tuple[Branch, ...]
     body_only: bool = False
     unless: str | None = None
@@ -176,41 +175,10 @@ def rule(
         kind=kind,
         strict=bare if anywhere else f"{_LEFT}(?:{led}){right}",
         loose=bare,
-        needs=needed_words(bare.casefold()),
         branches=needed_branches(bare.casefold()),
         unless=_with_spaces(unless) if unless else None,
         **fields,
     )
-
-
-class RuleTable:
-    """Rules in the order in which they are tried, found by the words that they need."""
-
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self.rules = tuple(rules)
-        self._with_word: dict[str, list[int]] = {}
-        for number, each in enumerate(self.rules):
-            for word in each.needs:
-                self._with_word.setdefault(word, []).append(number)
-        every = (words for each in self.rules for branch in each.branches for words in branch)
-        self._words = tuple(frozenset(self._with_word).union(*every))
-
-    def first_match(self, text: str, *, provider: str, loose: bool) -> Match | None:
-        """Return the first rule, in order of stages, that matches the text."""
-        low = text.casefold()
-        present = frozenset(filter(low.__contains__, self._words))
-        numbers = {number for word in present for number in self._with_word.get(word, ())}
-        for candidate in (self.rules[number] for number in sorted(numbers)):
-            if provider in candidate.not_for or (candidate.body_only and not loose):
-                continue
-            if not _has_all_words(present, candidate):
-                continue
-            found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
-            if found and not (candidate.unless and pattern(candidate.unless).search(text)):
-                opening = _OPENING.match(text, found.start())
-                head = text[text.rfind("\n", 0, found.start()) + 1 : opening.end() if opening else found.start()]
-                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()), head=head)
-        return None
 
 
 def _has_all_words(present: frozenset[str], candidate: Rule) -> bool:
@@ -341,7 +309,8 @@ class ProviderSet:
         self.rules = tuple(
             sorted((rule for provider in self.providers for rule in provider.rules), key=lambda rule: rule.stage)
         )
-        self.rule_table = RuleTable(self.rules)
+        self._words_of = [(rule, frozenset[str]().union(*chain(*rule.branches))) for rule in self.rules]
+        self._rule_words = frozenset[str]().union(*(words for _, words in self._words_of))
         self.grammar = grammar
         self.headers = tuple(provider.headers for provider in self.providers)
         self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
@@ -366,6 +335,22 @@ class ProviderSet:
     @cached_property
     def _hint_finder(self) -> re.Pattern[str]:
         return word_finder(self.hint_words)
+
+    def first_match(self, text: str, *, provider: str, loose: bool) -> Match | None:
+        """Return the first rule, in order of stages, that matches the text."""
+        low = text.casefold()
+        present = frozenset(filter(low.__contains__, self._rule_words))
+        for candidate, words in self._words_of:
+            if words.isdisjoint(present) or not _has_all_words(present, candidate):
+                continue
+            if provider in candidate.not_for or (candidate.body_only and not loose):
+                continue
+            found = pattern(candidate.loose).search(text) if loose else _match_strictly(candidate, text)
+            if found and not (candidate.unless and pattern(candidate.unless).search(text)):
+                opening = _OPENING.match(text, found.start())
+                head = text[text.rfind("\n", 0, found.start()) + 1 : opening.end() if opening else found.start()]
+                return Match(rule=candidate, sentence=sentence_around(text, found.start(), found.end()), head=head)
+        return None
 
     def compile_rules(self) -> None:
         """Compile the patterns of all rules, which is otherwise done when each is first needed."""

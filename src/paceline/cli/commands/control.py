@@ -367,15 +367,11 @@ def delete_command(
     with open_home() as home:
         find_campaign(home.store, campaign)
         if not is_sure:
-            _confirm_deletion(campaign)
+            if not sys.stdin.isatty():  # a program cannot answer
+                lost = "all its units and their results"
+                raise InvalidInput(f"deleting {campaign} removes {lost}; give --yes if you are sure")
+            typer.confirm(f"Delete {one_line(campaign)} with all its units and their results?", abort=True)
         print_result(home, delete(home, campaign, force=force), as_json=as_json)
-
-
-def _confirm_deletion(campaign: str) -> None:
-    """Ask the person at the terminal. A program cannot answer, so it must give --yes."""
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"deleting {campaign} removes all its units and their results; give --yes if you are sure")
-    typer.confirm(f"Delete {one_line(campaign)} with all its units and their results?", abort=True)
 
 
 def retry_command(

@@ -142,7 +142,9 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
                 slot.report(request.reported or "", each)
             slot.release()
             if run.outcome is None:
-                _print_withheld(request, run.code)
+                if run.code != 0 and request.withheld:  # that may be why it failed
+                    names = one_line(", ".join(request.withheld), 300)
+                    _note(f"not passed on: {names} (--env-pass NAME passes a variable on)")
                 return run.code
             tries += 1
             _wait_after_limit(request, run, tries)
@@ -252,13 +254,6 @@ def _environment(
         session = PreparedSession(argv=command, env=found.env, cwd=os.getcwd())
         refuse_billing(profile, account, session, rules)
     return found
-
-
-def _print_withheld(request: ExecRequest, code: int) -> None:
-    """Name what the command did not inherit if it failed: that may be why."""
-    if code != 0 and request.withheld:
-        names = one_line(", ".join(request.withheld), 300)
-        _note(f"not passed on: {names} (--env-pass NAME passes a variable on)")
 
 
 def _print_wait(why: Deferred) -> None:

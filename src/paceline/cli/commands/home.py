@@ -71,7 +71,7 @@ from paceline.engine.work.retention import (
     unneeded_workspaces,
 )
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
-from paceline.executors import IsNeeded, PruneResult
+from paceline.executors import IsNeeded
 from paceline.executors.spool import ArchivePruner
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.hosts.messages import known_hosts
@@ -202,7 +202,8 @@ def gc_command(
     Workspaces of done and cancelled units are removed too, and their branches once all their commits are merged.
     """
     with open_home() as home:
-        removed = _remove_output(home, is_dry_run)
+        pruner = ArchivePruner(home.spool(), is_dry_run=is_dry_run)
+        removed = pruner.prune_all(output_limits(home.settings), _needed_attempts(home), time.time())
         events = 0 if is_dry_run else _remove_events(home)
         unneeded = unneeded_workspaces(home.store, home.path)
         folders = remove_workspaces(unneeded, force=force, dry_run=is_dry_run)
@@ -230,11 +231,6 @@ def _print_workspaces(folders: RemovedWorkspaces, is_dry_run: bool) -> None:
         say(f"would remove {what}" if is_dry_run else f"removed {what}")
     for kept in folders.kept:
         say(f"kept {kept.path}: {kept.reason}")
-
-
-def _remove_output(home: Home, is_dry_run: bool) -> PruneResult:
-    pruner = ArchivePruner(home.spool(), is_dry_run=is_dry_run)
-    return pruner.prune_all(output_limits(home.settings), _needed_attempts(home), time.time())
 
 
 def _remove_events(home: Home) -> int:

@@ -121,7 +121,8 @@ class LiveView(PlainView):
     def _read_parts(self, now: float) -> list[RenderableType]:
         store = self._home.store
         counts = store.counts()
-        campaigns = [each for each in store.campaigns() if each.name in self._names or _has_work(counts.get(each.name))]
+        at_work = {name for name, each in counts.items() if each.todo or each.running}
+        campaigns = [each for each in store.campaigns() if each.name in at_work.union(self._names)]
         parts: list[RenderableType] = [
             Text(f"paceline · {clock_time(now, self._home.zone)} · {self.hint}", "dim"),
             _campaign_table(campaigns, counts),
@@ -150,10 +151,6 @@ class LiveView(PlainView):
             f" ({relative(min(times) - now)}): {reason}"
             for (campaign, reason), times in soonest
         ]
-
-
-def _has_work(counts: UnitCounts | None) -> bool:
-    return counts is not None and bool(counts.todo or counts.running)
 
 
 def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) -> Table:
@@ -378,8 +375,5 @@ def _print_holds(home: Home, campaign: Campaign) -> None:
 
 def _failed_units(home: Home, name: str) -> list[Unit]:
     states: tuple[UnitState, ...] = ("quarantined", "unverified", "held")
-    return [unit for state in states for unit in _some_units(home, name, state)]
-
-
-def _some_units(home: Home, name: str, state: UnitState) -> tuple[Unit, ...]:
-    return home.store.units(campaign=name, state=state, limit=MOST_NAMED).units
+    pages = (home.store.units(campaign=name, state=state, limit=MOST_NAMED) for state in states)
+    return [unit for page in pages for unit in page.units]

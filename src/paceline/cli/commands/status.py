@@ -56,7 +56,7 @@ from paceline.engine.key_commands import present_keys, scope_of_key
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import is_campaign_wait
 from paceline.settings.documents import did_you_mean
-from paceline.store import Campaign, StoredEvent, Unit, UnitCounts
+from paceline.store import StoredEvent, UnitCounts
 from paceline.views.capacity import AccountView, FleetState, ScopeCapacity, SpentBudget, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure
 from paceline.views.status import CampaignSummary, StatusSummary, campaign_summary, read_status_summary
@@ -294,7 +294,10 @@ def why_command(unit: UnitName, as_json: AsJson = False) -> None:
             return
         campaign = find_campaign(home.store, found.campaign)
         first, *others = home.explain_unit(found, campaign)
-        waited = [] if found.state in ("todo", "running") else _last_waits(home, found, campaign)
+        waited: deque[StoredEvent] = deque(maxlen=MOST_WAITS)  # what its campaign waited for while the unit did
+        if found.state not in ("todo", "running"):
+            events = UnitEvents(home.store, found, campaign).take()
+            waited.extend(each for each in events if is_campaign_wait(each.event))
         if as_json:
             more = {"others": others, "waited": [event_json(each) for each in waited]}
             print_value({**msgspec.to_builtins(first), **{name: value for name, value in more.items() if value}})
@@ -304,12 +307,6 @@ def why_command(unit: UnitName, as_json: AsJson = False) -> None:
             out().print(Text.assemble(("  before ", "dim"), event_line(wait.event, home.zone)))
         for each, before in zip(others, [first, *others], strict=False):
             _print_why(each if each.since != before.since else msgspec.structs.replace(each, since=None), home)
-
-
-def _last_waits(home: Home, unit: Unit, campaign: Campaign) -> list[StoredEvent]:
-    """Return the last things that the campaign of a unit waited for while the unit did."""
-    events = UnitEvents(home.store, unit, campaign).take()
-    return list(deque((each for each in events if is_campaign_wait(each.event)), maxlen=MOST_WAITS))
 
 
 def _unknown(home: Home, name: str) -> UnknownName:

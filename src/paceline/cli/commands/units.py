@@ -101,10 +101,6 @@ def _parse_state(word: str) -> UnitFilter:
     raise typer.BadParameter(f"{word!r:.60} is not a state of units{hint} The states are {', '.join(STATES)}.")
 
 
-def _complete_state(incomplete: str) -> list[str]:
-    return [state for state in STATES if state.startswith(incomplete)]
-
-
 def units_command(
     campaign: CampaignName,
     state: Annotated[
@@ -113,7 +109,7 @@ def units_command(
             parser=_parse_state,
             metavar="|".join(STATES),
             help="Only units in this state. A unit that failed for good is quarantined.",
-            autocompletion=_complete_state,
+            autocompletion=lambda incomplete: [state for state in STATES if state.startswith(incomplete)],
         ),
     ] = None,
     limit: Annotated[

@@ -455,7 +455,7 @@ def _condition(line: ScopeLine, now: float, zone: ZoneInfo) -> Text:
     if row.cooling:
         parts.append(plain(f"{row.cooling} cooling"))
     parts += [_window(window, now, zone) for window in row.windows]
-    return _joined(parts)
+    return Text("; ").join(parts)
 
 
 def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
@@ -475,20 +475,13 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
         line.append(f" did not reset {clock(window.missed_at, now, zone)},")
     if window.resets_at is not None:
         line.append(f" resets {clock(window.resets_at, now, zone)} in {countdown(window.resets_at - now)}")
-    if window.state == "closed" and window.probe_at is not None and _is_apart(window.probe_at, window.resets_at):
-        line.append(f", tried {clock(window.probe_at, now, zone)}")
+    tried = window.probe_at if window.state == "closed" else None
+    # The next look is worth a time of its own, unless it is the one after a reset, which comes seconds later.
+    if tried is not None and (window.resets_at is None or abs(tried - window.resets_at) > 60.0):
+        line.append(f", tried {clock(tried, now, zone)}")
     if window.source is not None:
         line.append(" ").append_text(plain(f"(said by {SOURCES.get(window.source, window.source)})", "dim"))
     return line
-
-
-def _is_apart(probe_at: float, resets_at: float | None) -> bool:
-    """Return whether the next look is worth a time of its own: the one after a reset comes seconds later."""
-    return resets_at is None or abs(probe_at - resets_at) > 60.0
-
-
-def _joined(parts: Iterable[Text]) -> Text:
-    return Text("; ").join(parts)
 
 
 # -- keys ------------------------------------------------------------------------------------------
