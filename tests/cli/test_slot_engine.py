@@ -1,9 +1,12 @@
 """The engine that `paceline exec` starts: real processes, kills, and an end by itself."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.cli.conftest import Workspace, finish, lines_of, read_until
@@ -17,8 +20,8 @@ from paceline.leadership.election import ENGINE, LeaderLock
 HOLD = "echo {0} >> starts; echo {0} runs; while [ ! -e {0}.go ]; do sleep 0.05; done; echo {0} >> ends"
 
 
-def hold(workspace: Workspace, name: str) -> WarmProcess:
-    return workspace.start("exec", "--", "sh", "-c", HOLD.format(name))
+def hold(workspace: Workspace, name: str, *options: str) -> WarmProcess:
+    return workspace.start("exec", *options, "--", "sh", "-c", HOLD.format(name))
 
 
 def let_go(workspace: Workspace, *names: str) -> None:
@@ -59,6 +62,55 @@ def test_an_engine_that_is_killed_is_replaced_and_what_is_held_still_counts(
     let_go(workspace, "a", "b")
     assert (finish(first)[0], finish(second)[0]) == (0, 0)
     assert lines_of(workspace.folder / "ends") == ["a", "b"]
+
+
+class Counting(ThreadingHTTPServer):
+    """A provider that counts its sessions itself."""
+
+    sessions = 1
+    polls = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Count)
+
+
+class Count(BaseHTTPRequestHandler):
+    server: Counting
+
+    def do_GET(self) -> None:
+        body = json.dumps({"usage": {"concurrent_sessions": self.server.sessions}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.server.polls += 1
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_nobody_enters_without_a_reading_because_an_engine_was_killed(workspace: Workspace) -> None:
+    with Counting() as provider:
+        threading.Thread(target=provider.serve_forever, daemon=True).start()
+        usage = f'usage_url = "http://127.0.0.1:{provider.server_port}"'
+        workspace.write("paceline.toml", f"[providers.umans]\n{usage}\n[limits]\numans = 1\n")
+        first = hold(workspace, "a", "--scope", "umans")
+        read_until(first, "a runs")
+        second = hold(workspace, "b", "--scope", "umans")
+        assert second.stderr is not None
+        assert "umans at its limit (1/1)" in second.stderr.readline()
+        (killed,) = slot_engines(workspace.folder)
+
+        os.kill(killed, signal.SIGKILL)
+        let_go(workspace, "a", "b")
+        ended, polls = finish(first)[0], provider.polls
+        until(lambda: provider.polls >= polls + 2)
+        while_counted = lines_of(workspace.folder / "starts")
+        provider.sessions = 0
+
+        assert (ended, while_counted, finish(second)[0]) == (0, ["a"], 0)
+        assert lines_of(workspace.folder / "ends") == ["a", "b"]
+        provider.shutdown()
 
 
 def test_it_starts_no_work_and_is_no_engine_to_a_person(workspace: Workspace) -> None:

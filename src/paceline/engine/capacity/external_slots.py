@@ -323,13 +323,15 @@ class ExternalSlots:
         """Count the slots that were granted by the leader before, and ask again for those that waited."""
         waiting: list[StoredSlot] = []
         for slot in self._store.slots():
+            if slot.granted_at is not None:
+                self._governor.adopt(ticket_of(slot), now=now)
             if not is_there(slot):
                 self.table.drop_stored(slot.id)
+                self._governor.abandon(ticket_of(slot).id, now=now)  # its provider may still count it
             elif slot.granted_at is None:
                 waiting.append(slot)
             else:
                 self.table.put(slot)
-                self._governor.adopt(ticket_of(slot), now=now)
         self.table.shift_leases(self._seconds_without_leader(now), now)
         for slot in waiting:
             self._ask_again(slot, now)
