@@ -10,7 +10,7 @@ import pytest
 from paceline.settings import load_settings
 from paceline.settings import plan_file as plan
 from paceline.settings import plan_units as plan_sources
-from paceline.settings.campaign_fields import CAMPAIGN_FIELDS, WORKSPACE_FIELDS
+from paceline.settings.plan_file import CAMPAIGN_FIELDS, WORKSPACE_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plan-files.md").read_text("utf-8")

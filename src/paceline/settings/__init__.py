@@ -6,9 +6,8 @@
     environment       PACELINE_* variables, the home folder, the search for the file
     load              paceline.toml, variables and flags as one `Settings`
     host_fields       [hosts.NAME] and [machine]
-    campaign_fields   [campaign] and [campaign.workspace]
     plan_units        where units come from, their templates, and what makes one valid
-    plan_file         a plan: its campaign and its units, and their import into the store
+    plan_file         a plan: [campaign], [campaign.workspace] and its units, and their import into the store
     preflight         whether a plan can run on this machine now, who would pay, and what would spoil the night
 
 Never here: anything that acts on a setting.

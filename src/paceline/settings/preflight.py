@@ -20,10 +20,9 @@ from paceline.agents.launch import EnvironmentRules, may_bill
 from paceline.core import ScopeStatus
 from paceline.core.values.fields import fields_of
 from paceline.errors import InvalidInput, InvalidPlan, InvalidSettings, WorkspaceError
-from paceline.settings.campaign_fields import environment_rules
 from paceline.settings.host_fields import may_run_here
 from paceline.settings.model import Settings
-from paceline.settings.plan_file import Plan
+from paceline.settings.plan_file import Plan, environment_rules
 from paceline.store import Campaign, Store, UnitSpec
 from paceline.workspaces import count_uncommitted
 

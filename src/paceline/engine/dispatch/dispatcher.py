@@ -29,7 +29,7 @@ from paceline.events import Event
 from paceline.executors import Handle
 from paceline.hosts.leader.host import LOCAL
 from paceline.hosts.messages import SessionOrder
-from paceline.settings.campaign_fields import environment_rules
+from paceline.settings.plan_file import environment_rules
 from paceline.store import Campaign, OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")

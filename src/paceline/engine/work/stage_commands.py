@@ -11,7 +11,7 @@ from paceline.agents import Task, load_agent
 from paceline.engine.session.live_session import STOPPED_EARLY
 from paceline.executors.interface import Handle, SessionState, printed_tail
 from paceline.hosts.messages import SessionOrder
-from paceline.settings.campaign_fields import environment_rules
+from paceline.settings.plan_file import environment_rules
 from paceline.store import Campaign, CheckRound, Unit
 
 SETUP_SECONDS = 1800.0
