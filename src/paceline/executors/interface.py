@@ -141,6 +141,9 @@ class Executor(Protocol):
     def adopt(self, attempt_id: str) -> Handle | None:
         """Return the session of this attempt, live or ended, whoever started it; None if it never began."""
 
+    def unarchived(self) -> list[str]:
+        """Return the attempts that were not put away, also those of an earlier process."""
+
     def stop(self, handle: Handle, grace: float = DEFAULT_GRACE_SECONDS) -> None:
         """Send TERM to the agent's group, and KILL after `grace` seconds. Does not wait; may be called again."""
 

@@ -139,7 +139,8 @@ class Spool:
         """Return the folder of the attempt, archived or not; None if there is none."""
         if not _ATTEMPT.fullmatch(attempt_id):
             return None
-        for root in dict.fromkeys((self.root, self._root_of(attempt_id))):
+        by_name = next((root for prefix, root in self.neighbours.items() if attempt_id.startswith(prefix)), self.root)
+        for root in dict.fromkeys((self.root, by_name)):
             for folder in (os.path.join(root, attempt_id), os.path.join(root, _ARCHIVE, attempt_id)):
                 if is_own_folder(folder):
                     return folder
@@ -163,10 +164,6 @@ class Spool:
         else:
             os.makedirs(os.path.join(root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
             os.rename(folder, os.path.join(root, _ARCHIVE, attempt_id))
-
-    def _root_of(self, attempt_id: str) -> str:
-        """Return the spool that the attempt belongs to by its name."""
-        return next((root for prefix, root in self.neighbours.items() if attempt_id.startswith(prefix)), self.root)
 
     def archived(self) -> Iterator[str]:
         """Yield the attempts in the archive, in no order. They are read piece by piece as they are asked for."""

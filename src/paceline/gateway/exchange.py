@@ -83,6 +83,8 @@ class ClientConnection(Protocol):
 
     def on_response_complete(self) -> None: ...
 
+    def check_time(self, now: float) -> None: ...
+
 
 class _NoEvent:
     """A stand-in for the event with which uvicorn wakes its own cycles. An exchange is not woken that way."""
@@ -589,12 +591,6 @@ NEXT_LEADER_SECONDS = 1.0
 """When to retry after this engine has lost the lead: the request is then passed on to the next leader."""
 
 
-class TimeChecked(Protocol):
-    """Something with time-outs of its own: an exchange or a client's connection."""
-
-    def check_time(self, now: float) -> None: ...
-
-
 class Gateway:
     """The gateway on one event loop, the one it is created on. `limiter` may belong to an engine or stand alone.
 
@@ -626,7 +622,7 @@ class Gateway:
         self.calls.failures = self.key_pools.failures.listed
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
-        self.connections: set[TimeChecked] = set()
+        self.connections: set[ClientConnection] = set()
         self._pools: dict[Origin, UpstreamPool] = {}
         self._stops_at: float | None = None
         self._drained = asyncio.Event()
@@ -729,8 +725,10 @@ class Gateway:
 
     def _check_time(self) -> None:
         now = self.loop.time()
-        for each in [*self.live, *self.connections]:
-            each.check_time(now)
+        for exchange in list(self.live):
+            exchange.check_time(now)
+        for connection in list(self.connections):
+            connection.check_time(now)
         for pool in self._pools.values():
             pool.drop_idle(now)
         self.spend.announce()

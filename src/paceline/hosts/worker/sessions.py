@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 
@@ -317,13 +317,6 @@ KILL_SECONDS = 30.0
 which the leader gives its unit to another host."""
 
 
-class SpooledExecutor(Executor, Protocol):
-    """An executor that knows what it has started, also in an earlier process."""
-
-    def unarchived(self) -> list[str]:
-        """Return the attempts that were not put away."""
-
-
 class HostContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker adds to sessions: their environment, time zone, and way to the gateway of the leader."""
 
@@ -339,7 +332,7 @@ class HostSessions:
     """All sessions of one host. Reports about them go to the outbox."""
 
     def __init__(
-        self, executor: SpooledExecutor, context: HostContext, outbox: Outbox, *, lease: HostLease, time: LeaderTime
+        self, executor: Executor, context: HostContext, outbox: Outbox, *, lease: HostLease, time: LeaderTime
     ) -> None:
         self._executor = executor
         self._context = context

@@ -25,6 +25,7 @@ import msgspec
 
 from paceline.clock import Clock, SystemClock
 from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
+from paceline.executors import Executor
 from paceline.executors.private_folder import can_be_used
 from paceline.executors.spool import spool_root
 from paceline.executors.terminal import TerminalExecutor
@@ -41,7 +42,6 @@ from paceline.hosts.worker.sessions import (
     LeaderTime,
     Outbox,
     RunCall,
-    SpooledExecutor,
 )
 from paceline.leadership.election import ENGINE, Leader, LeaderLock, new_owner
 from paceline.leadership.host_lease import HostLease
@@ -80,7 +80,7 @@ class Worker:
     def __init__(
         self,
         link: Link,
-        executor: SpooledExecutor,
+        executor: Executor,
         home: Path,
         context: HostContext,
         *,
