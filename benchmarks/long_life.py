@@ -27,9 +27,9 @@ from paceline.cli import main as paceline
 from paceline.daemon.home import Home
 from paceline.executors import Handle, Launch
 from paceline.executors.proc_table import boot_id
+from paceline.executors.process import TerminalExecutor
 from paceline.executors.spool import take_lock, write_input
 from paceline.executors.spool_writer import Value, shrink, write_emergency_record, write_status
-from paceline.executors.terminal import TerminalExecutor
 from paceline.store import SqliteStore
 
 UNITS, POOL = 10_000, 8

@@ -21,8 +21,8 @@ import msgspec
 from paceline.agents import Task, load_agent
 from paceline.clock import SystemClock
 from paceline.executors.proc_table import stat_fields
+from paceline.executors.process import TerminalExecutor
 from paceline.executors.spool import read_session_status
-from paceline.executors.terminal import TerminalExecutor
 from paceline.hosts.messages import (
     Joined,
     JoinRequest,

@@ -17,9 +17,8 @@ from tests.executors.conftest import DEADLINE_SECONDS, Sandbox, ended, is_gone, 
 
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors.interface import Executor
-from paceline.executors.process import ProcessExecutor, ProcessHandle
+from paceline.executors.process import ProcessExecutor, ProcessHandle, TerminalExecutor
 from paceline.executors.spool_writer import LAST_SEGMENTS, SEGMENT_BYTES
-from paceline.executors.terminal import TerminalExecutor
 
 
 def test_both_are_executors(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.detect.sample_files import GOLDEN
 
 from paceline.agents.dialect import TranscriptEntry
 from paceline.agents.transcript_reader import TranscriptReader
-from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
+from paceline.executors.process import LAST_SCREEN, TERMINAL_MARK
 from paceline.views.transcript import SCREEN_BYTES, TranscriptText, last_output
 
 UTC = ZoneInfo("UTC")

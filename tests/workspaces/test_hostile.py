@@ -46,7 +46,7 @@ from paceline.workspaces import (
     remove,
     write_patch,
 )
-from paceline.workspaces.bundles import take_bundle, write_bundle
+from paceline.workspaces.changes import take_bundle, write_bundle
 from paceline.workspaces.merges import FinishedWork, conflict_report, merge_works, undo_merges
 
 

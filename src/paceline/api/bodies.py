@@ -35,7 +35,7 @@ from paceline.errors import (
     VersionMismatch,
     WorkspaceError,
 )
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import did_you_mean
 
 log = logging.getLogger("paceline.api")
 

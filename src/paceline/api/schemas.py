@@ -15,11 +15,9 @@ from paceline.core.values.verdicts import Reason
 from paceline.store.interface import Added, CampaignState
 from paceline.views.capacity import AccountView, ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity
-from paceline.views.hosts import HostRow
-from paceline.views.needs import Need
-from paceline.views.status import CampaignView, Status
+from paceline.views.status import CampaignView, HostRow, Status
 from paceline.views.units import ResultRow, SessionView, UnitView
-from paceline.views.why import Wait, Why
+from paceline.views.why import Need, Wait, Why
 
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]
 

@@ -25,8 +25,8 @@ from paceline.agents.account import gateway_key
 from paceline.engine import command_log
 from paceline.engine.command_log import person
 from paceline.errors import InvalidSettings, PacelineError, StoreDamaged, UnknownName
-from paceline.executors.private_folder import make_private
-from paceline.settings.documents import did_you_mean
+from paceline.executors.spool import make_private
+from paceline.settings.checks import did_you_mean
 from paceline.store import Store
 
 log = logging.getLogger("paceline.api")

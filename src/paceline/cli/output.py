@@ -28,7 +28,7 @@ from paceline.engine.commands import find_campaign
 from paceline.errors import InvalidInput, PacelineError, UnknownName
 from paceline.events import Event, is_campaign_wait
 from paceline.settings import Settings
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import did_you_mean
 from paceline.store import Campaign, Cost, Store, StoredEvent, Unit
 from paceline.views.capacity import AccountView, ScopeCapacity, SpentBudget
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, MemberFailure, SpendSum

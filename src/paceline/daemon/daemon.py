@@ -21,10 +21,9 @@ import uvloop
 
 from paceline.agents.account import GatewayAddress
 from paceline.api.app import SwitchedApp, create_app, create_standby_app
-from paceline.api.context import ApiContext
+from paceline.api.context import ApiContext, StandbyEngine
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.server import ServerCertificate, bind, check_exposure, load_certificate, serve
-from paceline.api.standby import StandbyEngine
 from paceline.api.tokens import AccessTokens, host_token_of, join_fleet
 from paceline.client.home_daemon import URL_FILE
 from paceline.clock import SystemClock

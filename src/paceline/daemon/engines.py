@@ -18,8 +18,7 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.daemon.home import Home, engine_settings
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, InvalidSettings
-from paceline.executors.process import raise_file_limit
-from paceline.executors.terminal import TerminalExecutor
+from paceline.executors.process import TerminalExecutor, raise_file_limit
 from paceline.hosts.leader.registry import NO_HOSTS
 from paceline.hosts.messages import StoredHost
 from paceline.leadership import election

@@ -23,8 +23,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage, store_trouble
 from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
 from paceline.executors import OutputLimits
-from paceline.executors.private_folder import make_private
-from paceline.executors.spool import Spool, count_attempts, spool_root
+from paceline.executors.spool import Spool, count_attempts, make_private, spool_root
 from paceline.leadership import election
 from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
@@ -37,7 +36,7 @@ from paceline.views.status import EngineProcess
 from paceline.views.why import Why, explain_unit, stored_waits
 
 if TYPE_CHECKING:
-    from paceline.executors.terminal import TerminalExecutor
+    from paceline.executors.process import TerminalExecutor
 
 FLEET_STATE = "fleet"
 """The key under which a shared database has its identity."""
@@ -70,7 +69,7 @@ class Home:
         return Spool(self.spool_root, election.neighbours(known, self.path))
 
     def executor(self) -> "TerminalExecutor":
-        from paceline.executors.terminal import TerminalExecutor  # imported here because it is slow
+        from paceline.executors.process import TerminalExecutor  # imported here because it is slow
 
         lease_file = str(self.path / LEASE_FILE) if self.store.is_shared else None
         return TerminalExecutor(self.spool_root, lease_file=lease_file)

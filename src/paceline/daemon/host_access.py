@@ -11,8 +11,8 @@ from paceline.hosts.leader.worker_supervision import launcher_of
 from paceline.hosts.messages import stored_host_states
 from paceline.leadership.election import this_machine
 from paceline.settings import HostSettings
-from paceline.settings.documents import Mistakes, read_toml
-from paceline.views.hosts import Hosts, HostView, host_views
+from paceline.settings.checks import Mistakes, read_toml
+from paceline.views.status import Hosts, HostView, host_views
 
 
 def read_hosts(home: Home) -> tuple[list[HostView], bool]:

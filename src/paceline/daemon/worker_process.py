@@ -13,8 +13,8 @@ import uvloop
 from paceline.daemon.engines import session_variables
 from paceline.daemon.process import LOG_FILE, LineFormatter, LogFile, on_stop_signals
 from paceline.daemon.times import local_zone
-from paceline.executors.private_folder import make_private
 from paceline.executors.process import raise_file_limit
+from paceline.executors.spool import make_private
 from paceline.hosts.worker.worker import WorkerRequest, open_worker, sole_user
 
 MOST_SESSIONS = 1000

@@ -23,7 +23,7 @@ from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.hosts.messages import known_hosts, save_hosts
 from paceline.settings import HostSettings, Settings
-from paceline.settings.documents import did_you_mean, nearest
+from paceline.settings.checks import did_you_mean, nearest
 from paceline.settings.plan_file import Plan, campaign_with_changes, import_in_steps
 from paceline.store import Added, Campaign, ClientKey, Store, Unit
 from paceline.store.interface import CampaignState

@@ -21,8 +21,7 @@ from paceline.engine.command_log import signature
 from paceline.errors import InvalidInput, InvalidLimit, UnknownName
 from paceline.events import Event
 from paceline.settings import Settings
-from paceline.settings.checks import LARGEST_BUDGET
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import LARGEST_BUDGET, did_you_mean
 from paceline.store import ClientKey, HashedKey, KeyBudget, Store
 from paceline.store.spend import BudgetPeriod, KeyRules
 

@@ -24,8 +24,16 @@ from paceline.core.values.channels import Channel
 from paceline.errors import HostLost, InvalidInput, PacelineError, UnfitHost, WorkspaceError
 from paceline.hosts.messages import Call, CallReport, Order
 from paceline.store.interface import WorkspaceSettings
-from paceline.workspaces.bundles import take_branch, take_bundle, write_bundle
-from paceline.workspaces.changes import Change, commit_all, commit_and_remove, configured_identity, write_patch
+from paceline.workspaces.changes import (
+    Change,
+    commit_all,
+    commit_and_remove,
+    configured_identity,
+    take_branch,
+    take_bundle,
+    write_bundle,
+    write_patch,
+)
 from paceline.workspaces.contents import SubmoduleCommit, cloned_submodules
 from paceline.workspaces.folders import WorkspaceLocation, folder_error
 from paceline.workspaces.preparation import (

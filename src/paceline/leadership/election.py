@@ -29,8 +29,7 @@ import msgspec
 
 from paceline.clock import seconds_since_boot
 from paceline.errors import OUTAGES, EngineBusy, LeadLost, StoreError
-from paceline.executors.private_folder import can_be_used
-from paceline.executors.spool import Spool, spool_root
+from paceline.executors.spool import Spool, can_be_used, spool_root
 from paceline.leadership.host_lease import HostLease
 from paceline.store import Store
 

@@ -1,7 +1,7 @@
 """Files that people write, paceline.toml and plans: read whole, checked whole, every mistake with its line and a fix.
 
-    documents         text and TOML with the line of each key, the list of mistakes, the nearest known name
-    checks            checks of single values, from files and variables
+    checks            text and TOML with the line of each key, the list of mistakes, the nearest known name; checks of
+                      single values, from files and variables
     model             the settings as values, with their defaults; what tokens cost
     environment       PACELINE_* variables, the home folder, the search for the file
     load              paceline.toml, variables and flags as one `Settings`

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paceline.errors import InvalidInput
-from paceline.settings.documents import Document, KeyPath, Location, Mistakes, nearest
+from paceline.settings.checks import Document, KeyPath, Location, Mistakes, nearest
 from paceline.settings.model import ApiTable, EngineTable, RetentionTable
 
 FILE_NAME = "paceline.toml"

@@ -13,7 +13,7 @@ import msgspec
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput
 from paceline.settings import checks
-from paceline.settings.documents import Check, PrivateValue, shown
+from paceline.settings.checks import Check, PrivateValue, shown
 from paceline.settings.model import LOCAL_HOST, HostSettings, Settings
 
 LAUNCHERS: Final = ("ssh", "slurm", "ray", "command")

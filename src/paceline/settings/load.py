@@ -21,7 +21,7 @@ from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.protocols import family_of
 from paceline.settings import checks
-from paceline.settings.documents import Check, Document, KeyLocation, Mistakes, did_you_mean, path_text, read_toml
+from paceline.settings.checks import Check, Document, KeyLocation, Mistakes, did_you_mean, path_text, read_toml
 from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
 from paceline.settings.model import (

@@ -27,7 +27,7 @@ from paceline.errors import InvalidInput, InvalidPlan
 from paceline.events import Event
 from paceline.redaction import secret_in
 from paceline.settings import checks
-from paceline.settings.documents import Check, Document, Mistakes, PrivateValue, did_you_mean, read_toml, shown
+from paceline.settings.checks import Check, Document, Mistakes, PrivateValue, did_you_mean, read_toml, shown
 from paceline.settings.host_fields import may_run_here
 from paceline.settings.load import MOST_ATTEMPTS
 from paceline.settings.model import Settings, Strategy

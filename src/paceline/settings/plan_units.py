@@ -16,7 +16,7 @@ import msgspec
 
 from paceline.agents.launch import unsafe_message, unsafe_placeholders
 from paceline.settings import checks
-from paceline.settings.documents import Check, Document, Location, Mistakes, cut, did_you_mean, read_text, shown
+from paceline.settings.checks import Check, Document, Location, Mistakes, cut, did_you_mean, read_text, shown
 from paceline.store.interface import UnitSpec
 
 # -- templates -------------------------------------------------------------------------------------

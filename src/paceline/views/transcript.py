@@ -15,8 +15,8 @@ from paceline.agents.dialect import TranscriptEntry
 from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.agents.transcript_reader import TranscriptReader
 from paceline.errors import PacelineError
+from paceline.executors.process import LAST_SCREEN, TERMINAL_MARK
 from paceline.executors.spool import read_session_status, read_tail
-from paceline.executors.terminal import LAST_SCREEN, TERMINAL_MARK
 from paceline.redaction import without_secrets
 from paceline.settings import Settings
 from paceline.store import Store, Unit

@@ -4,9 +4,8 @@
     preparation   its life: made, found again, removed; the files outside of git that it gets
     worktree      its registration in the repository, and the only way to git in it
     contents      its submodules, and what a commit of it would miss or change
-    changes       its commit, its diff and its patch
+    changes       its commit, its diff and its patch; commits on their way between two machines
     merges        what conflicts; merging finished units, and taking that back
-    bundles       commits on their way between two machines
     repository    the repository of the user, and calls of git that run nothing an agent may have written
 
 Synchronous functions over real git; callers run them in threads. An agent can write to all of a workspace.

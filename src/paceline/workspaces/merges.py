@@ -17,8 +17,7 @@ import msgspec
 
 from paceline.errors import InvalidInput, WorkspaceError
 from paceline.store.unit_result import GitSettings
-from paceline.workspaces.bundles import is_ancestor
-from paceline.workspaces.changes import identity
+from paceline.workspaces.changes import identity, is_ancestor
 from paceline.workspaces.folders import write_whole
 from paceline.workspaces.repository import (
     GitCall,

@@ -5,7 +5,7 @@ import msgspec
 from paceline.cli.commands.doctor import Finding, host_findings
 from paceline.hosts.messages import HostCli, HostFacts, HostState, Login
 from paceline.settings import HostSettings
-from paceline.views.hosts import host_views
+from paceline.views.status import host_views
 
 FACTS = HostFacts(
     version="0.1.0",

@@ -17,8 +17,7 @@ from paceline.agents import Task, load_agent
 from paceline.agents.profile import AgentProfile
 from paceline.clock import Clock, SystemClock
 from paceline.executors.proc_table import all_processes
-from paceline.executors.process import MARK_VARIABLE
-from paceline.executors.terminal import TerminalExecutor
+from paceline.executors.process import MARK_VARIABLE, TerminalExecutor
 from paceline.hosts.messages import Follow, SessionOrder, Start, follow_of
 from paceline.hosts.worker.sessions import HostContext, RunCall
 from paceline.hosts.worker.worker import Worker

@@ -13,7 +13,7 @@ from tests.hosts.worker.leader import ScriptedLeader
 
 from paceline.agents import Task, load_agent
 from paceline.clock import SystemClock
-from paceline.executors.terminal import TerminalExecutor
+from paceline.executors.process import TerminalExecutor
 from paceline.hosts.messages import SessionOrder, Start
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import Worker

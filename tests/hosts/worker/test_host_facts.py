@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.hosts.messages import HostCli, Login, ProbedAccount
-from paceline.hosts.worker.facts import FactsReader, login_problem
+from paceline.hosts.worker.worker import FactsReader, login_problem
 
 
 def program(folder: Path, name: str, script: str) -> Path:

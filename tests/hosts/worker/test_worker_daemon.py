@@ -10,7 +10,7 @@ from tests.daemon import Daemon, RunDaemon
 
 from paceline.api.tokens import host_token_of
 from paceline.daemon.worker_process import serve_worker
-from paceline.executors.private_folder import make_private
+from paceline.executors.spool import make_private
 from paceline.hosts.worker.link import read_token
 from paceline.hosts.worker.worker import WorkerRequest
 

@@ -11,7 +11,7 @@ from tests.hosts.worker.conftest import WorkerHost
 
 from paceline.api.tokens import host_token_of
 from paceline.errors import Refused
-from paceline.executors.terminal import TerminalExecutor
+from paceline.executors.process import TerminalExecutor
 from paceline.hosts.jobs import OutputPiece, read_output
 from paceline.hosts.leader.host import RemoteHost
 from paceline.hosts.worker.job_runner import JobRunner

@@ -38,7 +38,7 @@ from paceline.engine.work.retention import (
     workspaces_of_campaign,
 )
 from paceline.errors import UnknownName
-from paceline.settings.documents import Document
+from paceline.settings.checks import Document
 from paceline.settings.plan_file import CAMPAIGN, UNIT, CampaignChanges, Plan, plan_of
 from paceline.settings.plan_units import UNITS
 from paceline.settings.preflight import check_plan

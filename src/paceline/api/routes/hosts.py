@@ -25,7 +25,7 @@ from paceline.errors import LeadLost
 from paceline.hosts.jobs import MOST_SENT_BYTES, may_send, write_wanted
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import JoinRequest, OrdersRequest, Reports
-from paceline.views.hosts import Hosts, host_views
+from paceline.views.status import Hosts, host_views
 
 PIECE_BYTES = 1 << 20
 """Pieces in which a bundle is sent."""

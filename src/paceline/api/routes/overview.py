@@ -12,19 +12,16 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from paceline.api.bodies import read_body
-from paceline.api.context import ApiContext, Context
+from paceline.api.context import ApiContext, Context, encode
 from paceline.api.event_stream import EventFilter, is_event_prefix
-from paceline.api.prometheus import encode
 from paceline.api.schemas import Accounts, Ok, Overview, PoolBody, PoolSize, Sessions, Windows
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import commands
 from paceline.errors import InvalidInput
 from paceline.views.capacity import AccountView, account_views, capacity_rows, key_list, known_accounts, scope_windows
-from paceline.views.hosts import host_rows
-from paceline.views.needs import MOST_REASONS, NeedSources, needs
-from paceline.views.status import Status, campaign_views, read_status
+from paceline.views.status import Status, campaign_views, host_rows, read_status
 from paceline.views.timeline import LONGEST_HOURS, TimelineView
-from paceline.views.why import wait_rows
+from paceline.views.why import MOST_REASONS, NeedSources, needs, wait_rows
 
 
 @get("/healthz", sync_to_thread=False, summary="Whether the server responds; needs no token", security=[])

@@ -51,14 +51,14 @@ from paceline.errors import (
     UnknownName,
 )
 from paceline.executors.openclaw_child import GatewayDown, SpawnRefused, ToolGateway, gateway_of
-from paceline.executors.private_folder import is_open_to_others
+from paceline.executors.spool import is_open_to_others
 from paceline.hosts.messages import HostFacts, ProbedAccount
-from paceline.hosts.worker.facts import FactsReader, printed_version
+from paceline.hosts.worker.worker import FactsReader, printed_version
 from paceline.settings import Settings, load_settings
 from paceline.settings.preflight import Advice, campaign_advice, check_payers, hold_advice, troubles_here
 from paceline.store import Campaign
 from paceline.store.sqlite import recovery_advice
-from paceline.views.hosts import HostView
+from paceline.views.status import HostView
 from paceline.views.units import iter_units
 
 MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "wrong": ("BAD ", "bold red")}

@@ -44,7 +44,7 @@ from paceline.engine.capacity.external_slots import ProgramSlot, enclosing_ticke
 from paceline.engine.session.live_session import counted_signals
 from paceline.errors import UnknownName
 from paceline.executors.command_runner import run_in_pipes, run_in_terminal
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import did_you_mean
 
 CONTEXT_SETTINGS = {"ignore_unknown_options": True}
 """Options after the command's name belong to it."""

@@ -76,13 +76,13 @@ from paceline.executors.spool import ArchivePruner
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.hosts.messages import known_hosts
 from paceline.settings import LOCAL_HOST, HostSettings, Settings, load_settings
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import did_you_mean
 from paceline.settings.host_fields import make_host
 from paceline.store.dump import export_store, import_store
 from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import KeyView, new_key_view, revoked_key_view
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
-from paceline.views.hosts import HostView
+from paceline.views.status import HostView
 
 # -- up -----------------------------------------------------------------------------------------------
 

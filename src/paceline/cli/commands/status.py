@@ -55,7 +55,7 @@ from paceline.engine.commands import MOST_LISTED, find_campaign
 from paceline.engine.key_commands import present_keys, scope_of_key
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import is_campaign_wait
-from paceline.settings.documents import did_you_mean
+from paceline.settings.checks import did_you_mean
 from paceline.store import StoredEvent, UnitCounts
 from paceline.views.capacity import AccountView, FleetState, ScopeCapacity, SpentBudget, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayCounts, GatewayRequest, MemberFailure

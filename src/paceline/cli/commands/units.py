@@ -45,7 +45,7 @@ from paceline.daemon.times import absolute, relative, span_text
 from paceline.engine.commands import find_campaign
 from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput
-from paceline.settings.documents import nearest
+from paceline.settings.checks import nearest
 from paceline.store import CheckRound, Cost, Store, Unit
 from paceline.views.campaign_report import CampaignReport, read_report
 from paceline.views.unit_changes import CampaignConflicts, finished_work, finished_works, read_conflicts

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from paceline.errors import LaunchFailed, PacelineError
-from paceline.executors.private_folder import make_private
 from paceline.executors.proc_table import boot_id, has_ended, start_ticks
+from paceline.executors.spool import make_private
 from paceline.hosts.launchers.interface import WorkerStart, start_digest, write_private
 
 MARK: Final = "paceline-worker: "

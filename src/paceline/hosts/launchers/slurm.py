@@ -30,9 +30,8 @@ from typing import Final
 import msgspec
 
 from paceline.errors import LaunchFailed
-from paceline.executors.private_folder import make_private
 from paceline.executors.proc_table import boot_id
-from paceline.executors.spool import Spool, is_locked, read_session_status, spool_root
+from paceline.executors.spool import Spool, is_locked, make_private, read_session_status, spool_root
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time, worker_argv, worker_environment
 from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
 from paceline.hosts.messages import END_VARIABLE, allocation_end

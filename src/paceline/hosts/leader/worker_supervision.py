@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from paceline.errors import LaunchFailed, PacelineError
-from paceline.executors.private_folder import make_private
+from paceline.executors.spool import make_private
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.hosts.launchers.command import CommandLauncher
 from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart, worker_home

@@ -48,7 +48,7 @@ from paceline.workspaces import (
     unused_location,
     write_patch,
 )
-from paceline.workspaces.bundles import (
+from paceline.workspaces.changes import (
     MOST_KNOWN,
     SHALLOW,
     fetch_refs,

@@ -9,7 +9,7 @@ import pytest
 from tests.workspaces.conftest import TestRepository, git, write
 
 from paceline.errors import NoRoomForSession, WorkspaceError
-from paceline.workspaces.bundles import fetch_refs, known_commits, take_branch, take_bundle, write_bundle
+from paceline.workspaces.changes import fetch_refs, known_commits, take_branch, take_bundle, write_bundle
 from paceline.workspaces.repository import open_repository
 
 BRANCH = "paceline/docs/ünit-1"

@@ -7,8 +7,7 @@ import pytest
 from tests.executors.conftest import Sandbox, ended, read_all, until
 
 from paceline.detect import StreamReader
-from paceline.executors.process import ProcessHandle
-from paceline.executors.terminal import LAST_SCREEN, TerminalExecutor, TerminalHandle
+from paceline.executors.process import LAST_SCREEN, ProcessHandle, TerminalExecutor, TerminalHandle
 
 ASKS = 'printf \'Trust this folder? [y/n] \'; read answer; echo "you said: $answer"; read again; echo "and $again"'
 

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.daemon import Daemon
 
-from paceline.api.prometheus import EngineMetrics, SeriesNames, encode
+from paceline.api.context import EngineMetrics, SeriesNames, encode
 from paceline.core import Ticket
 from paceline.core.signals import Budget, PlatformLimit, RateLimited
 from paceline.events import Event

@@ -6,7 +6,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.settings.documents import KeyPath, toml_lines
+from paceline.settings.checks import KeyPath, toml_lines
 
 TRICKY = '''# comment = 1
 top = 1

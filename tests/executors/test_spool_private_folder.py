@@ -8,9 +8,16 @@ import pytest
 from tests.executors.conftest import Sandbox, ended
 
 from paceline.errors import SpoolError
-from paceline.executors.private_folder import is_open_to_others, is_own_folder, make_private
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.spool import Spool, is_locked, read_session_status, request_stop
+from paceline.executors.spool import (
+    Spool,
+    is_locked,
+    is_open_to_others,
+    is_own_folder,
+    make_private,
+    read_session_status,
+    request_stop,
+)
 
 
 def mode_of(path: Path) -> int:

@@ -12,7 +12,7 @@ from paceline.settings import KeyPoolSettings
 from paceline.store import Balances, Campaign, SpendRow, StoppedUnits
 from paceline.views.capacity import AccountBudget, AccountView, KeyView, account_views, capacity_rows
 from paceline.views.gateway_calls import MemberFailure
-from paceline.views.needs import Need, NeedSources, by_reason, needs
+from paceline.views.why import Need, NeedSources, by_reason, needs
 
 
 def read_needs(fleet: Fleet) -> list[Need]:
