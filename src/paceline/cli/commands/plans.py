@@ -21,7 +21,7 @@ from paceline.cli.output import (
     table,
 )
 from paceline.daemon.home import Home, engine_settings, open_home
-from paceline.daemon.times import absolute, relative
+from paceline.daemon.times import absolute, relative, span_text
 from paceline.engine import commands
 from paceline.errors import InvalidInput
 from paceline.settings.plan_file import Plan, read_plan
@@ -201,7 +201,7 @@ def _print_forecast(forecast: "Forecast", home: Home) -> None:
     if forecast.deadline is not None:
         say(f"  {_deadline_text(forecast, forecast.deadline, home)}")
     if forecast.took is not None:
-        say(f"  it really took {_span(forecast.took)}")
+        say(f"  it really took {span_text(forecast.took)}")
     for scope, closes_at, resets_at in forecast.closings:
         until = f" until {absolute(resets_at, home.zone)}" if resets_at is not None else ""
         say(f"  the window of {scope} is spent {relative(closes_at - forecast.now)}; running units are parked{until}")
@@ -216,15 +216,15 @@ def _print_forecast(forecast: "Forecast", home: Home) -> None:
 def _print_basis(forecast: "Forecast", home: Home) -> None:
     basis = forecast.basis
     known = f"from {basis.tries_known} of {basis.known_from}" if basis.tries_known else "assumed: nothing has run yet"
-    each = f"about {_span(basis.unit_seconds)} each ({known})"
-    beside = f", and {_span(basis.beside_seconds)} for setup and checks" if basis.beside_seconds else ""
+    each = f"about {span_text(basis.unit_seconds)} each ({known})"
+    beside = f", and {span_text(basis.beside_seconds)} for setup and checks" if basis.beside_seconds else ""
     assumed = " (assumed: none has been measured yet)" if beside and not basis.is_beside_known else ""
     say(f"{forecast.campaign}: {counted(basis.units, 'unit')}, {each}{beside}{assumed}", style="bold")
     states = {campaign.name: campaign.state for campaign in home.store.campaigns()}
     if forecast.took is None and states.get(forecast.campaign) == "paused":
         say(f"  it is paused: this is what happens after `paceline resume {forecast.campaign}`")
     for name, window in ((name, window) for name, windows in basis.windows.items() for window in windows):
-        held = f"{_span(window.session_seconds)} of sessions in {_span(window.length)}"
+        held = f"{span_text(window.session_seconds)} of sessions in {span_text(window.length)}"
         used = f"; {window.used_seconds / window.session_seconds:.0%} is used" if window.resets_at is not None else ""
         say(f"  the {window.name} window of {name} held {held} when last seen{used}")
     if not basis.windows:
@@ -235,8 +235,8 @@ def _deadline_text(forecast: "Forecast", deadline: float, home: Home) -> str:
     """Return whether the campaign meets its deadline, and if not, which pool size would."""
     when = absolute(deadline, home.zone)
     if forecast.finished_at is not None and forecast.finished_at <= deadline:
-        return f"meets its deadline, {when}, with {_span(deadline - forecast.finished_at)} to spare"
-    late = "" if forecast.finished_at is None else f" by {_span(forecast.finished_at - deadline)}"
+        return f"meets its deadline, {when}, with {span_text(deadline - forecast.finished_at)} to spare"
+    late = "" if forecast.finished_at is None else f" by {span_text(forecast.finished_at - deadline)}"
     ends = {int(size): each.finished_at for size, each in forecast.pools.items()}
     enough = next((size for size, end in sorted(ends.items()) if end is not None and end <= deadline), None)
     remedy = "no pool size meets it; give it more time" if enough is None else f"a pool of {enough} meets it"
@@ -248,7 +248,7 @@ def _print_pools(forecast: "Forecast") -> None:
     for size, outcome in forecast.pools.items():
         notes = ["now"] if size == str(forecast.pool) else []
         notes += ["worth it"] if size == str(forecast.pool_worth_it) else []
-        took = "over a month" if outcome.finished_at is None else _span(outcome.finished_at - forecast.now)
+        took = "over a month" if outcome.finished_at is None else span_text(outcome.finished_at - forecast.now)
         made.add_row(size, took, f"{outcome.busy:.0%}", str(outcome.parks), ", ".join(notes))
     print_table(made)
 
@@ -261,10 +261,6 @@ def _range(forecast: "Forecast", home: Home) -> str:
 
 def _when(at: float | None, now: float, home: Home) -> str:
     return "not within a month" if at is None else f"about {absolute(at, home.zone)}, {relative(at - now)}"
-
-
-def _span(seconds: float) -> str:
-    return relative(seconds).removeprefix("in ")
 
 
 # -- demo ---------------------------------------------------------------------------------------------

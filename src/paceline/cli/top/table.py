@@ -7,7 +7,7 @@ plain text: what an agent printed is neither read as markup nor can it control t
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -37,29 +37,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     least: int | None = None
 
 
-class ColumnLayout(msgspec.Struct, frozen=True):
-    """The columns that have room, by number, and the width of each."""
-
-    columns: tuple[Column, ...]
-    shown: tuple[int, ...]
-    widths: tuple[int, ...]
-
-    def line(self, cells: Sequence[Text]) -> Text:
-        """Return the shown cells as one line, each cut or filled to its width."""
-        line = Text(no_wrap=True)
-        for position, (number, width) in enumerate(zip(self.shown, self.widths, strict=True)):
-            cell = cells[number].copy()
-            cell.truncate(width, overflow="ellipsis")
-            blank = " " * (width - cell.cell_len)
-            line.append(" " * GAP if position else "")
-            parts = (Text(blank), cell) if self.columns[number].right else (cell, Text(blank))
-            for part in parts:
-                line.append_text(part)
-        return line
-
-
-def fit_columns(columns: tuple[Column, ...], rows: Sequence[Sequence[Text]], width: int) -> ColumnLayout:
-    """Choose the columns that have room for the visible rows, and how wide each of them is."""
+def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> dict[int, int]:
+    """Return the columns that have room for the visible rows, by number, and how wide each of them is."""
     natural = [
         max([cell_len(column.title), *(cells[number].cell_len for cells in rows)])
         for number, column in enumerate(columns)
@@ -72,12 +51,25 @@ def fit_columns(columns: tuple[Column, ...], rows: Sequence[Sequence[Text]], wid
     while _width(shown, least) > width and any(columns[each].rank for each in shown):
         shown.remove(max(shown, key=lambda each: columns[each].rank))
     spare = max(0, width - _width(shown, least))
-    widths = []
+    widths = {}
     for each in shown:
         more = min(natural[each] - least[each], spare)
         spare -= more
-        widths.append(least[each] + more)
-    return ColumnLayout(columns, tuple(shown), tuple(widths))
+        widths[each] = least[each] + more
+    return widths
+
+
+def line_of(cells: Sequence[Text], columns: Sequence[Column], widths: Mapping[int, int]) -> Text:
+    """Return the shown cells as one line, each cut or filled to its width."""
+    line = Text(no_wrap=True)
+    for place, (number, width) in enumerate(widths.items()):
+        cell = cells[number].copy()
+        cell.truncate(width, overflow="ellipsis")
+        blank = Text(" " * (width - cell.cell_len))
+        line.append(" " * GAP if place else "")
+        for part in (blank, cell) if columns[number].right else (cell, blank):
+            line.append_text(part)
+    return line
 
 
 def _width(shown: Sequence[int], widths: Sequence[int]) -> int:
@@ -98,40 +90,6 @@ _DAYS: Final = re.compile(r"(\d+) d (\d+) h")
 _TIME: Final = re.compile(r"(?:(\d+):)?(\d+):(\d\d)(?!\d)")
 _NUMBER: Final = re.compile(r"-?[\d,]*\.?\d+")
 _NO_LIMIT: Final = "∞"
-
-
-class RowOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """By which column the rows of a table are sorted; None leaves them as they come."""
-
-    columns: tuple[Column, ...]
-    by: int | None = None
-    is_reversed: bool = False
-
-    def after_next(self) -> "RowOrder":
-        """Return the order by the next column; after the last one, none."""
-        following = 0 if self.by is None else self.by + 1
-        return RowOrder(columns=self.columns, by=following if following < len(self.columns) else None)
-
-    def reverse(self) -> "RowOrder":
-        return msgspec.structs.replace(self, is_reversed=not self.is_reversed)
-
-    def sort(self, rows: list[Row]) -> list[Row]:
-        """Return the rows in this order. Rows whose cell is empty come last in both directions."""
-        place = self.by
-        if place is None:
-            return rows
-        full = [row for row in rows if row.cells[place].plain.strip()]
-        empty = [row for row in rows if not row.cells[place].plain.strip()]
-        return sorted(full, key=lambda row: cell_rank(row.cells[place]), reverse=self.is_reversed) + empty
-
-    @property
-    def marked_columns(self) -> tuple[Column, ...]:
-        """The columns, with a mark in the title of the one that the rows are sorted by."""
-        if self.by is None:
-            return self.columns
-        column = self.columns[self.by]
-        marked = msgspec.structs.replace(column, title=f"{column.title}{'▼' if self.is_reversed else '▲'}")
-        return (*self.columns[: self.by], marked, *self.columns[self.by + 1 :])
 
 
 def cell_rank(cell: Text) -> tuple[int, float, str]:
@@ -195,7 +153,8 @@ class LiveTable(Widget, can_focus=True):
         self._follows = follows
         self._rows: list[Row] = []
         self._unsorted: list[Row] = []
-        self._order = RowOrder(columns=self._columns)
+        self._sorted_by: int | None = None
+        self._is_reversed = False
         self._at = 0
         self._top = 0
         self._is_pinned = False
@@ -220,7 +179,7 @@ class LiveTable(Widget, can_focus=True):
         """
         key = self.chosen
         self._unsorted = list(rows)
-        self._rows = self._order.sort(self._unsorted)
+        self._rows = self._in_order()
         self._title, self._empty = one_line(f"{self.id} {title}"), empty
         if self._is_pinned:
             place = next((place for place, row in enumerate(self._rows) if row.key == key), self._at)
@@ -247,9 +206,23 @@ class LiveTable(Widget, can_focus=True):
         """Sort by the next column, or the other way round."""
         if self._head_lines == 1:  # without titles nobody could see by what
             return
-        self._order = self._order.after_next() if by == "next" else self._order.reverse()
-        self._rows = self._order.sort(self._unsorted)
+        if by == "reverse":
+            self._is_reversed = not self._is_reversed
+        else:  # after the last column none: the rows are left as they come
+            following = 0 if self._sorted_by is None else self._sorted_by + 1
+            self._sorted_by = following if following < len(self._columns) else None
+            self._is_reversed = False
+        self._rows = self._in_order()
         self.go_to(0)
+
+    def _in_order(self) -> list[Row]:
+        """Return the rows as they are sorted. Those whose cell is empty come last in both directions."""
+        place = self._sorted_by
+        if place is None:
+            return self._unsorted
+        full = [row for row in self._unsorted if row.cells[place].plain.strip()]
+        empty = [row for row in self._unsorted if not row.cells[place].plain.strip()]
+        return sorted(full, key=lambda row: cell_rank(row.cells[place]), reverse=self._is_reversed) + empty
 
     @property
     def _room(self) -> int:
@@ -309,15 +282,19 @@ class LiveTable(Widget, can_focus=True):
         if not self._rows:
             return self._strip(Text(f"  {self._empty}" if y == 1 else "", style="dim"))
         seen = self._rows[self._top : self._top + self._room]
-        columns = self._order.marked_columns
-        layout = fit_columns(columns, [row.cells for row in seen], self.size.width)
+        columns = list(self._columns)
+        if (by := self._sorted_by) is not None:
+            mark = "▼" if self._is_reversed else "▲"
+            columns[by] = msgspec.structs.replace(columns[by], title=f"{columns[by].title}{mark}")
+        widths = fit_columns(columns, [row.cells for row in seen], self.size.width)
         if y < self._head_lines:
-            return self._strip(layout.line([Text(column.title, style="dim") for column in columns]))
+            titles = [Text(column.title, style="dim") for column in columns]
+            return self._strip(line_of(titles, columns, widths))
         place = self._top + y - self._head_lines
         if place >= len(self._rows):
             return self._strip(Text(""))
         is_chosen = place == self._at and self.has_focus
-        return self._strip(layout.line(self._rows[place].cells), is_chosen=is_chosen)
+        return self._strip(line_of(self._rows[place].cells, columns, widths), is_chosen=is_chosen)
 
     def _title_strip(self) -> Strip:
         title = Text(f" {self._title} ", style="bold reverse" if self.has_focus else "bold")
