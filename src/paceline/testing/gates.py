@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from paceline.core import GovernorSettings, Granted, Ticket
-from paceline.core.signals import (
-    AnySignal,
-    Budget,
-    Overloaded,
-    QuotaClosed,
-    RateLimited,
-    Succeeded,
-    Usage,
-)
+from paceline.core import GovernorSettings, Granted, Ticket, signals
 from paceline.core.values.scopes import is_provider_scope, scope_reached
 from paceline.core.values.validation import outside_seconds
 from paceline.events import Event
@@ -285,30 +276,32 @@ class Gates:
 
     # -- signals ----------------------------------------------------------------------------------
 
-    def note_report(self, scope: str, signal: AnySignal, session: str | None, elapsed: float, wall: float) -> None:
+    def note_report(
+        self, scope: str, signal: signals.AnySignal, session: str | None, elapsed: float, wall: float
+    ) -> None:
         """Record a signal. `session` is the session of its ticket: the runs of a canary count as the canary."""
         scope = scope_reached(scope, signal.reach)
         speakers = tuple(name for name in (signal.ticket, session) if name is not None)
         match signal:
-            case RateLimited() | Overloaded():
+            case signals.RateLimited() | signals.Overloaded():
                 self._note_pause(scope, signal, elapsed)
-            case QuotaClosed():
+            case signals.QuotaClosed():
                 self._note_closed(scope, signal, speakers, elapsed, wall)
                 self._note_stated(scope, signal.window, signal.resets_at)
-            case Budget():
+            case signals.Budget():
                 if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
                     self.open_reports[scope, signal.window] = elapsed
                 self._note_stated(scope, signal.window, signal.resets_at)
-            case Usage() if scope in self.usage:
+            case signals.Usage() if scope in self.usage:
                 self._note_usage(self.usage[scope], signal, elapsed)
-            case Succeeded():
+            case signals.Succeeded():
                 self.note_canary_passed(speakers)
             case _:
                 pass
 
-    def _note_pause(self, scope: str, signal: RateLimited | Overloaded, elapsed: float) -> None:
+    def _note_pause(self, scope: str, signal: signals.RateLimited | signals.Overloaded, elapsed: float) -> None:
         seconds = outside_seconds(signal.retry_after)
-        if seconds is None and isinstance(signal, RateLimited):
+        if seconds is None and isinstance(signal, signals.RateLimited):
             seconds = self.settings.default_pause
         elif seconds is None:  # many streams that meet the same overload are one refusal
             seconds = 0.0 if elapsed < self.paused_until.get(scope, 0.0) else SHORTEST_OVERLOAD_PAUSE
@@ -316,7 +309,7 @@ class Gates:
         self.paused_until[scope] = max(until, self.paused_until.get(scope, elapsed))
 
     def _note_closed(
-        self, scope: str, signal: QuotaClosed, speakers: tuple[str, ...], elapsed: float, wall: float
+        self, scope: str, signal: signals.QuotaClosed, speakers: tuple[str, ...], elapsed: float, wall: float
     ) -> None:
         windows = self.windows.setdefault(scope, {})
         name = signal.window or UNNAMED_WINDOW
@@ -338,7 +331,7 @@ class Gates:
         if resets_at is not None:
             self.stated[scope, name] = min(resets_at, self.stated.get((scope, name), math.inf))
 
-    def _note_usage(self, record: UsageRecord, signal: Usage, elapsed: float) -> None:
+    def _note_usage(self, record: UsageRecord, signal: signals.Usage, elapsed: float) -> None:
         record.asked_at = None
         count = signal.concurrent_sessions
         if type(count) is int and count >= 0:

@@ -14,22 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket
-from paceline.core.signals import (
-    AnySignal,
-    AuthFailed,
-    BillingStop,
-    Budget,
-    Cause,
-    Overloaded,
-    PlatformLimit,
-    QuotaClosed,
-    RateLimited,
-    Reach,
-    Succeeded,
-    Unreachable,
-    Usage,
-)
+from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket, signals
 from paceline.testing.checked_governor import CheckedGovernor
 from paceline.testing.fleet import FaultyProvider, Fleet, FleetFigures
 from paceline.testing.world_scenario import PATHS, WorldScenario, draw_scenario, draw_settings
@@ -54,7 +39,7 @@ class BudgetShape(msgspec.Struct, frozen=True):
     clock_ahead: float
     missing: str | None
 
-    def reading(self, level: float, rng: random.Random, now: float) -> Budget:
+    def reading(self, level: float, rng: random.Random, now: float) -> signals.Budget:
         """Return the headers of an answer, after which `level` is left in the bucket."""
         left = rng.choice(self.left) if self.left else int(level)
         seconds = self.reset_seconds if self.left else self.reset_seconds * (1.0 - level / self.limit)
@@ -63,7 +48,7 @@ class BudgetShape(msgspec.Struct, frozen=True):
         if self.is_whole:
             parts["reset_at"] = float(round(reset_at))
         stated = {name: value for name, value in parts.items() if name != self.missing}
-        return Budget(**{f"{what}_{name}": value for what in self.names for name, value in stated.items()})
+        return signals.Budget(**{f"{what}_{name}": value for what in self.names for name, value in stated.items()})
 
 
 def draw_shape(rng: random.Random) -> BudgetShape:
@@ -492,7 +477,7 @@ class RandomCaller:
         held = self._random.choice(list(self.checked.expected.held.values()))
         if self._random.random() < 0.2:
             self.checked.report(
-                held.ticket.scopes[-1], Succeeded(ticket=held.ticket.id, tokens=self._random.randrange(5000))
+                held.ticket.scopes[-1], signals.Succeeded(ticket=held.ticket.id, tokens=self._random.randrange(5000))
             )
         self.end_slot(held.ticket.id)
         if self._random.random() < 0.05:
@@ -592,35 +577,46 @@ class RandomCaller:
         live = self.checked.expected.occupied()[path]
         signal = self._providers[path].answer(ticket.id, live, self.checked.elapsed, self.checked.wall)
         self.checked.report(path, signal)
-        if not isinstance(signal, Succeeded) and self._random.random() < 0.8:
+        if not isinstance(signal, signals.Succeeded) and self._random.random() < 0.8:
             self.end_slot(ticket.id)
 
-    def _draw_signal(self, ticket: str | None) -> AnySignal:
+    def _draw_signal(self, ticket: str | None) -> signals.AnySignal:
         now, rng = self.checked.wall, self._random
-        reach: Reach | None = rng.choice((None, None, "model", "account", "provider"))
+        reach: signals.Reach | None = rng.choice((None, None, "model", "account", "provider"))
         wait = rng.choice((None, rng.uniform(0.5, 20), rng.uniform(1, 90), rng.choice(ODD_WAITS)))
-        cause: Cause | None = rng.choice((None, "concurrency", "requests", "tokens", "starts"))
+        cause: signals.Cause | None = rng.choice((None, "concurrency", "requests", "tokens", "starts"))
         match rng.choices(range(9), (30, 10, 8, 8, 10, 2, 10, 3, 8))[0]:
             case 0:
-                return RateLimited(retry_after=wait, cause=cause, ticket=ticket, reach=reach)
+                return signals.RateLimited(retry_after=wait, cause=cause, ticket=ticket, reach=reach)
             case 1:
-                return Overloaded(retry_after=wait, ticket=ticket, reach=reach)
+                return signals.Overloaded(retry_after=wait, ticket=ticket, reach=reach)
             case 2:
                 resets_at = rng.choice((None, now + rng.uniform(1, 4000), now + 18_000, now - 100, now * 1000))
                 window = rng.choice((None, "5h", "weekly"))
-                return QuotaClosed(resets_at=resets_at, window=window, ticket=ticket, reach=reach, source="field")
+                return signals.QuotaClosed(
+                    resets_at=resets_at, window=window, ticket=ticket, reach=reach, source="field"
+                )
             case 3:
-                return PlatformLimit(limit=rng.choice((None, -1, 0, 1, 2, 4)), in_use=rng.randrange(6), reach=reach)
+                return signals.PlatformLimit(
+                    limit=rng.choice((None, -1, 0, 1, 2, 4)), in_use=rng.randrange(6), reach=reach
+                )
             case 4:
-                return Succeeded(ticket=ticket, tokens=rng.choice((None, 100, 9000)))
+                return signals.Succeeded(ticket=ticket, tokens=rng.choice((None, 100, 9000)))
             case 5:
-                return rng.choice((BillingStop(detail="no credit", reach=reach), AuthFailed(detail="key", reach=reach)))
+                return rng.choice(
+                    (
+                        signals.BillingStop(detail="no credit", reach=reach),
+                        signals.AuthFailed(detail="key", reach=reach),
+                    )
+                )
             case 6:
                 return _draw_budget(rng, now)
             case 8:
-                return Unreachable(retry_after=wait, ticket=ticket, reach=reach)
+                return signals.Unreachable(retry_after=wait, ticket=ticket, reach=reach)
             case _:
-                return Usage(concurrent_sessions=rng.choice((None, -5, 0, 2, 9)), limit=rng.choice((None, 3, 0)))
+                return signals.Usage(
+                    concurrent_sessions=rng.choice((None, -5, 0, 2, 9)), limit=rng.choice((None, 3, 0))
+                )
 
     def _answer_poll(self) -> None:
         if self.checked.polls:
@@ -632,10 +628,10 @@ class RandomCaller:
     def answer(self, scope: str, strangers: int) -> None:
         """Report the usage of the provider: what runs here and elsewhere. Sometimes there is no answer."""
         if self._random.random() < 0.2 and strangers:
-            self.checked.report(scope, Usage())
+            self.checked.report(scope, signals.Usage())
             return
         count = self.checked.expected.occupied()[scope] + strangers
-        self.checked.report(scope, Usage(concurrent_sessions=count))
+        self.checked.report(scope, signals.Usage(concurrent_sessions=count))
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -667,7 +663,7 @@ class RandomCaller:
         for scope in sorted({scope for path in self._paths for scope in prefixes(path)}):
             status = self.checked.governor.status(scope, now=self.checked.wall)
             for window in status.windows if status is not None else ():
-                budget = Budget(used_ratio=0.0, window=window.name, resets_at=self.checked.wall + 3000.0)
+                budget = signals.Budget(used_ratio=0.0, window=window.name, resets_at=self.checked.wall + 3000.0)
                 self.checked.report(scope, budget)
 
     def figures(self, seed: int) -> Figures:
@@ -695,8 +691,8 @@ def prefixes(path: str) -> tuple[str, ...]:
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
 
 
-def _draw_budget(rng: random.Random, now: float) -> Budget:
-    return Budget(
+def _draw_budget(rng: random.Random, now: float) -> signals.Budget:
+    return signals.Budget(
         requests_remaining=rng.choice((None, 0, 1, 50)),
         requests_reset_at=rng.choice((None, now + rng.uniform(0.1, 30), now - 5)),
         tokens_remaining=rng.choice((None, 0, 1000, 90_000)),

@@ -15,26 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from paceline.cli.output import (
-    UNLIMITED,
-    AllCampaigns,
-    AsJson,
-    CampaignName,
-    Scope,
-    Target,
-    Targets,
-    UnitName,
-    complete_scope,
-    counted,
-    find_target,
-    find_unit,
-    left_text,
-    limit_text,
-    one_line,
-    print_value,
-    say,
-    unused_account,
-)
+from paceline.cli import output
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
@@ -43,14 +24,7 @@ from paceline.daemon.home import Home, open_home
 from paceline.engine import commands
 from paceline.engine.capacity import governor_state
 from paceline.engine.commands import find_campaign
-from paceline.engine.work.retention import (
-    attempts_of_campaign,
-    check_workspaces,
-    leave_workspaces,
-    remove_campaign_output,
-    remove_workspaces,
-    workspaces_of_campaign,
-)
+from paceline.engine.work import retention
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.leadership.election import no_leader
 from paceline.settings import governor_settings
@@ -74,13 +48,13 @@ def print_result(home: Home, result: ControlResult, *, as_json: bool) -> None:
     is_running = home.engine_leader() is not None
     if as_json:
         warning = {} if result.warning is None else {"warning": result.warning}
-        print_value({"ok": True, **result.values, **warning, "engine": "leading" if is_running else "stopped"})
+        output.print_value({"ok": True, **result.values, **warning, "engine": "leading" if is_running else "stopped"})
         return
-    say(result.message)
+    output.say(result.message)
     if result.warning is not None:
-        say(f"Warning: {result.warning}", style="yellow")
+        output.say(f"Warning: {result.warning}", style="yellow")
     if result.needs_engine and not is_running:
-        say("No engine runs now: this takes effect when one starts (paceline run PLAN).", style="dim")
+        output.say("No engine runs now: this takes effect when one starts (paceline run PLAN).", style="dim")
 
 
 def _change(change: Callable[[Home], ControlResult], *, as_json: bool) -> None:
@@ -124,7 +98,7 @@ def _targets(home: Home, names: list[str] | None) -> tuple[list[str] | None, lis
     """Return the campaigns (None for all) and the units that the names stand for."""
     if names is None:
         return None, []
-    found = [find_target(home.store, name) for name in names]
+    found = [output.find_target(home.store, name) for name in names]
     return [each.name for each in found if isinstance(each, Campaign)], [x for x in found if isinstance(x, Unit)]
 
 
@@ -137,7 +111,7 @@ def cancel(home: Home, name: str) -> ControlResult:
 
     An engine ends the running sessions; without one they are ended here.
     """
-    target = find_target(home.store, name)
+    target = output.find_target(home.store, name)
     if isinstance(target, Unit):
         cancelled = commands.cancel_unit(home.store, target, now=time.time())
         name, values = target.id, {"units": [target.id]}
@@ -157,7 +131,7 @@ def _cancelled_text(cancelled: commands.Cancelled) -> str:
     running = len(cancelled.running)
     ends = "its session is" if running == 1 else "their sessions are"
     rest = f"{running} of them running; {ends} being ended" if running else "none of them running"
-    return f"{counted(cancelled.units, 'unit')}, {rest}"
+    return f"{output.counted(cancelled.units, 'unit')}, {rest}"
 
 
 def _end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
@@ -174,18 +148,18 @@ def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
     Refused, unless `force`, while a workspace has uncommitted work. Branches that are not merged stay.
     """
     now = time.time()
-    attempts = attempts_of_campaign(home.store, name)
-    workspaces = workspaces_of_campaign(home.store, name)
+    attempts = retention.attempts_of_campaign(home.store, name)
+    workspaces = retention.workspaces_of_campaign(home.store, name)
     if not force:
-        check_workspaces(workspaces)
+        retention.check_workspaces(workspaces)
     commands.delete_campaign(home.store, name, now=now)
-    removed = remove_campaign_output(home.spool(), name, attempts, now)
-    folders = remove_workspaces(workspaces, force=force)
-    left = leave_workspaces(home.store, workspaces, force=force)
-    gone = f" and the output of {counted(removed.attempts, 'attempt')}" if removed.attempts else ""
-    gone += f" and {counted(folders.removed, 'workspace')}" if folders.removed else ""
+    removed = retention.remove_campaign_output(home.spool(), name, attempts, now)
+    folders = retention.remove_workspaces(workspaces, force=force)
+    left = retention.leave_workspaces(home.store, workspaces, force=force)
+    gone = f" and the output of {output.counted(removed.attempts, 'attempt')}" if removed.attempts else ""
+    gone += f" and {output.counted(folders.removed, 'workspace')}" if folders.removed else ""
     stays = "".join(f"\nkept {kept.path}: {kept.reason}" for kept in folders.kept)
-    stays += f"\n{left_text(left)}" if left else ""
+    stays += f"\n{output.left_text(left)}" if left else ""
     return ControlResult(
         f"deleted {name}{gone}; its name can be used again{stays}",
         {"campaign": name, "outputs": removed.attempts, "workspaces": folders, "left_to_hosts": left},
@@ -195,7 +169,7 @@ def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
 
 def retry_failed(home: Home, name: str, *, fresh: bool = False) -> ControlResult:
     """Try a unit again, or the stopped units of a campaign. A unit may give up its conversation."""
-    target = find_target(home.store, name)
+    target = output.find_target(home.store, name)
     if fresh and not isinstance(target, Unit):
         raise InvalidInput(f"--fresh is for one unit; {target.name} is a campaign: name its unit as {target.name}/UNIT")
     if isinstance(target, Unit):
@@ -231,7 +205,7 @@ def _missing_delivery(home: Home, unit: Unit) -> str | None:
 def resize_pool(home: Home, size: str) -> ControlResult:
     limit = _parse_limit(size)
     commands.set_pool(home.store, limit, now=time.time())
-    message = f"the pool is {limit_text(limit)} sessions; running sessions are never ended for it"
+    message = f"the pool is {output.limit_text(limit)} sessions; running sessions are never ended for it"
     return ControlResult(message, {"scope": SESSIONS, "limit": limit})
 
 
@@ -242,7 +216,7 @@ def change_limit(home: Home, scope: str, text: str) -> ControlResult:
         return ControlResult(f"{scope} has the limit of the settings again", {"scope": scope, "limit": DEFAULT})
     limit = _parse_limit(text)
     scope = commands.set_limit(home.store, home.settings, scope, limit, now=time.time())
-    message = f"the limit of {scope} is {limit_text(limit)}"
+    message = f"the limit of {scope} is {output.limit_text(limit)}"
     return ControlResult(message, {"scope": scope, "limit": limit}, warning=_scope_warning(home, scope))
 
 
@@ -258,7 +232,9 @@ def change_rate(home: Home, scope: str, rpm: str | None, tpm: str | None) -> Con
         rpm=before.rpm if rpm is None else _parse_limit(rpm), tpm=before.tpm if tpm is None else _parse_limit(tpm)
     )
     scope = commands.set_rate(home.store, home.settings, scope, rate, now=time.time())
-    message = f"the rate of {scope} is {limit_text(rate.rpm)} runs and {limit_text(rate.tpm)} tokens a minute"
+    message = (
+        f"the rate of {scope} is {output.limit_text(rate.rpm)} runs and {output.limit_text(rate.tpm)} tokens a minute"
+    )
     values = {"scope": scope, "rpm": rate.rpm, "tpm": rate.tpm}
     return ControlResult(message, values, warning=_scope_warning(home, scope))
 
@@ -268,7 +244,7 @@ def _scope_warning(home: Home, scope: str) -> str | None:
     meant = commands.scope_meant(home.store, home.settings, scope)
     if meant is not None:
         return f'nothing that is configured uses {scope}; did you mean "{meant}"?'
-    return unused_account(home.settings, scope)
+    return output.unused_account(home.settings, scope)
 
 
 def change_cooldown(home: Home, scope: str, text: str) -> ControlResult:
@@ -302,7 +278,7 @@ def forget_unreadable(home: Home, now: float) -> ControlResult:
 
 
 def _parse_limit(text: str) -> int | None:
-    if text.lower() == UNLIMITED:
+    if text.lower() == output.UNLIMITED:
         return None
     try:
         return check_limit(int(text))
@@ -311,28 +287,30 @@ def _parse_limit(text: str) -> int | None:
 
 
 def pause_command(
-    target: Targets = None,
-    everything: AllCampaigns = False,
+    target: output.Targets = None,
+    everything: output.AllCampaigns = False,
     at_turn: Annotated[
         bool, typer.Option("--at-turn", help="Also end running sessions, at their next turn. They resume later.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Start nothing more of a campaign, or hold a unit that waits. Running sessions finish."""
     names = chosen_campaigns(target or [], everything=everything)
     _change(lambda home: pause(home, names, at_turn=at_turn), as_json=as_json)
 
 
-def resume_command(target: Targets = None, everything: AllCampaigns = False, as_json: AsJson = False) -> None:
+def resume_command(
+    target: output.Targets = None, everything: output.AllCampaigns = False, as_json: output.AsJson = False
+) -> None:
     """Let a paused campaign start units again, or a paused unit run."""
     names = chosen_campaigns(target or [], everything=everything)
     _change(lambda home: resume(home, names), as_json=as_json)
 
 
 def cancel_command(
-    target: Target,
+    target: output.Target,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Give up a unit, or all units of a campaign that are not done. Running sessions are ended.
 
@@ -345,19 +323,19 @@ def cancel_command(
 
 
 def _question(home: Home, name: str) -> str:
-    target = find_target(home.store, name)
+    target = output.find_target(home.store, name)
     if isinstance(target, Unit):
-        return f"Cancel {one_line(target.id)}?"
+        return f"Cancel {output.one_line(target.id)}?"
     counts = home.store.counts()[target.name]
     left = counts.todo + counts.running + counts.stopped
-    return f"Cancel {one_line(target.name)}: {counted(left, 'unit')} not done, {counts.running} running?"
+    return f"Cancel {output.one_line(target.name)}: {output.counted(left, 'unit')} not done, {counts.running} running?"
 
 
 def delete_command(
-    campaign: CampaignName,
+    campaign: output.CampaignName,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Delete a campaign with all its units, their results and their workspaces. Branches that are not merged stay.
 
@@ -370,16 +348,16 @@ def delete_command(
             if not sys.stdin.isatty():  # a program cannot answer
                 lost = "all its units and their results"
                 raise InvalidInput(f"deleting {campaign} removes {lost}; give --yes if you are sure")
-            typer.confirm(f"Delete {one_line(campaign)} with all its units and their results?", abort=True)
+            typer.confirm(f"Delete {output.one_line(campaign)} with all its units and their results?", abort=True)
         print_result(home, delete(home, campaign, force=force), as_json=as_json)
 
 
 def retry_command(
-    target: Target,
+    target: output.Target,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Give up the unit's conversation: it starts again, on any of its accounts.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Try a unit again, or the quarantined, unverified and held units of a campaign, with their counters at zero.
 
@@ -388,10 +366,10 @@ def retry_command(
     _change(lambda home: retry_failed(home, target, fresh=fresh), as_json=as_json)
 
 
-def accept_command(unit: UnitName, as_json: AsJson = False) -> None:
+def accept_command(unit: output.UnitName, as_json: output.AsJson = False) -> None:
     """Take an unverified unit as done: the check of its work never passed, but you have read it."""
     with open_home() as home:
-        found = find_unit(home.store, unit)
+        found = output.find_unit(home.store, unit)
         is_changed = commands.accept_unit(home.store, found, now=time.time())
         how = ": accepted without a passed check" if is_changed else " already"
         warning = _missing_delivery(home, found) if is_changed else None
@@ -402,14 +380,14 @@ def accept_command(unit: UnitName, as_json: AsJson = False) -> None:
 
 def pool_command(
     size: Annotated[str, typer.Argument(metavar="N", help="Number of concurrent sessions, or none for no limit.")],
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Set how many sessions run at once, over all campaigns. It applies at once; running sessions are never ended."""
     _change(lambda home: resize_pool(home, size), as_json=as_json)
 
 
 def limit_command(
-    scope: Scope,
+    scope: output.Scope,
     limit: Annotated[
         str | None,
         typer.Argument(
@@ -422,7 +400,7 @@ def limit_command(
     tpm: Annotated[
         str | None, typer.Option(metavar="N|none|default", help="How many tokens may be used in a minute.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Set how many slots a scope may hold. The value is stored and overrides the settings until you set it to default.
 
@@ -439,9 +417,9 @@ def limit_command(
 
 
 def cooldown_command(
-    scope: Scope,
+    scope: output.Scope,
     duration: Annotated[str, typer.Argument(metavar="350ms|auto", help="A duration, 0 for none, or auto to learn it.")],
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Set how long a released slot still counts, because the provider's own counter lags."""
     _change(lambda home: change_cooldown(home, scope, duration), as_json=as_json)
@@ -450,12 +428,12 @@ def cooldown_command(
 def restore_command(
     scope: Annotated[
         str | None,
-        typer.Argument(metavar="SCOPE", help="As in `paceline limits`.", autocompletion=complete_scope),
+        typer.Argument(metavar="SCOPE", help="As in `paceline limits`.", autocompletion=output.complete_scope),
     ] = None,
     unreadable: Annotated[
         bool, typer.Option("--unreadable", help="Set aside a stored state that cannot be read, and begin without it.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Return a scope to its configured limit: forget what was learned about it, and lift a hold.
 

@@ -18,16 +18,9 @@ import msgspec
 import typer
 from rich.text import Text
 
-from paceline.agents import AgentProfile, agent_names, load_agent
+from paceline import errors
+from paceline.agents import AgentProfile, agent_names, cli_facts, load_agent
 from paceline.agents.account import Account, find_login, login_expiry, login_folder, vendor_of
-from paceline.agents.cli_facts import (
-    INSTALL,
-    NEWEST_NEEDS_NODE,
-    TESTED_VERSIONS,
-    is_held_back_by_node,
-    is_older_than_tested,
-    parse_version,
-)
 from paceline.agents.launch import matches_any, metered_variables
 from paceline.api.server import check_exposure, load_certificate
 from paceline.cli.main import NOT_ALL_DONE
@@ -35,21 +28,6 @@ from paceline.cli.output import AsJson, one_line, out, print_value, unused_accou
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.host_access import read_hosts
 from paceline.daemon.times import named_local_zone
-from paceline.errors import (
-    EngineBusy,
-    InvalidInput,
-    InvalidSettings,
-    InvalidSnapshot,
-    PacelineError,
-    StoreBusy,
-    StoreDamaged,
-    StoreFull,
-    StoreGone,
-    StoreTooNew,
-    StoreTooOld,
-    StoreUnreachable,
-    UnknownName,
-)
 from paceline.executors.openclaw_child import GatewayDown, SpawnRefused, ToolGateway, gateway_of
 from paceline.executors.spool import is_open_to_others
 from paceline.hosts.messages import HostFacts, ProbedAccount
@@ -124,7 +102,7 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield _time_zone()
     try:
         settings = load_settings(start, environ)
-    except PacelineError as error:
+    except errors.PacelineError as error:
         for line in str(error).splitlines():
             yield Finding("settings", "wrong", line, "correct the line; nothing runs until then")
         return
@@ -186,7 +164,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
             home.offline_state(time.time())  # fails if what was learnt cannot be read
             home.store.check()
             loss = home.lost_work
-    except PacelineError as error:
+    except errors.PacelineError as error:
         yield Finding("home", "wrong", str(error), _fix_of_home(error, settings))
         return
     runs = "leads this fleet" if leader is not None and leader.host else "runs here"
@@ -200,17 +178,17 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
     free = shutil.disk_usage(settings.home).free
     detail = f"{free / (1 << 30):.1f} GB free"
     is_full = free < LEAST_FREE_BYTES
-    yield Finding("disk", "wrong" if is_full else "ok", detail, HOME_FIXES[StoreFull] if is_full else None)
+    yield Finding("disk", "wrong" if is_full else "ok", detail, HOME_FIXES[errors.StoreFull] if is_full else None)
 
 
 def _address(settings: Settings) -> Iterator[Finding]:
     """Report what would keep `paceline up` from serving the address of the settings."""
     try:
         check_exposure(settings.api.host, load_certificate(settings.api), insecure=False)
-    except InvalidSettings as error:
+    except errors.InvalidSettings as error:
         fix = "correct tls_cert and tls_key in [api]; `paceline up` does not start until then"
         yield Finding("certificate", "wrong", str(error), fix)
-    except InvalidInput:
+    except errors.InvalidInput:
         detail = f"api.host = {settings.api.host!r} can be reached from other machines, without TLS"
         fix = "set tls_cert and tls_key in [api], or start it with `paceline up --insecure`"
         yield Finding("address", "note", detail, fix)
@@ -225,20 +203,20 @@ def _privacy(folder: str) -> Finding:
     return Finding("home", "note", detail)
 
 
-HOME_FIXES: dict[type[PacelineError], str] = {
-    StoreUnreachable: "start the database server, or correct store.url",
-    StoreTooOld: "finish its work with the version that wrote it, or set PACELINE_HOME to a new home",
-    StoreTooNew: "update Paceline: pip install --upgrade paceline",
-    EngineBusy: "stop the older engine, then run doctor again",
-    StoreFull: "free some space, or set PACELINE_HOME to another disk",
-    StoreBusy: "run doctor again; if it stays so, end the program that keeps the database locked",
-    InvalidSnapshot: "update Paceline, restore a copy of the database, or run: paceline restore --unreadable",
+HOME_FIXES: dict[type[errors.PacelineError], str] = {
+    errors.StoreUnreachable: "start the database server, or correct store.url",
+    errors.StoreTooOld: "finish its work with the version that wrote it, or set PACELINE_HOME to a new home",
+    errors.StoreTooNew: "update Paceline: pip install --upgrade paceline",
+    errors.EngineBusy: "stop the older engine, then run doctor again",
+    errors.StoreFull: "free some space, or set PACELINE_HOME to another disk",
+    errors.StoreBusy: "run doctor again; if it stays so, end the program that keeps the database locked",
+    errors.InvalidSnapshot: "update Paceline, restore a copy of the database, or run: paceline restore --unreadable",
 }
 
 
-def _fix_of_home(error: PacelineError, settings: Settings) -> str:
+def _fix_of_home(error: errors.PacelineError, settings: Settings) -> str:
     path = settings.sqlite_path
-    if isinstance(error, StoreDamaged | StoreGone):
+    if isinstance(error, errors.StoreDamaged | errors.StoreGone):
         return "restore a copy" if path is None else f"restore a copy; or {recovery_advice(str(path))}"
     for kind, fix in HOME_FIXES.items():
         if isinstance(error, kind):
@@ -265,10 +243,10 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
             found += 1
             yield _cli(name, _version_of(path, environ), path)
         elif name in wanted or name in settings.agents:
-            fix = INSTALL.get(program, f"install {program} or put its folder on PATH")
+            fix = cli_facts.INSTALL.get(program, f"install {program} or put its folder on PATH")
             yield Finding(name, "wrong", f"{program} is not on PATH, and an account needs it", fix)
     if not found:
-        fix = INSTALL["claude"] + '; plans with agent = "command" run without one'
+        fix = cli_facts.INSTALL["claude"] + '; plans with agent = "command" run without one'
         yield Finding("agents", "note", "no agent CLI is on PATH", fix)
 
 
@@ -280,16 +258,19 @@ def _uses_login_of(profile: AgentProfile, providers: Collection[str]) -> bool:
 def _cli(name: str, version_text: str, path: str) -> Finding:
     """Return the version of an agent CLI, with a note if it is older than what was tested, or may be."""
     detail = f"{version_text} ({path})"
-    if name in TESTED_VERSIONS and parse_version(version_text) is None:
-        fix = f"compare `{path} --version` with {TESTED_VERSIONS[name][-1]}, the newest version that is tested"
+    if name in cli_facts.TESTED_VERSIONS and cli_facts.parse_version(version_text) is None:
+        fix = (
+            f"compare `{path} --version` with {cli_facts.TESTED_VERSIONS[name][-1]}, the newest version that is tested"
+        )
         return Finding(name, "note", f"{detail}: it may be older than what was tested", fix)
-    if not (is_older_than_tested(name, version_text) or is_held_back_by_node(name, version_text)):
+    if not (cli_facts.is_older_than_tested(name, version_text) or cli_facts.is_held_back_by_node(name, version_text)):
         return Finding(name, "ok", detail)
-    newest = TESTED_VERSIONS[name][-1]
-    fix = f"{INSTALL[name]}@{newest}"
-    if name in NEWEST_NEEDS_NODE:
-        fix += f" (with Node.js {NEWEST_NEEDS_NODE[name]} or newer: on an older one npm installs an older version)"
-    is_old = is_older_than_tested(name, version_text)
+    newest = cli_facts.TESTED_VERSIONS[name][-1]
+    fix = f"{cli_facts.INSTALL[name]}@{newest}"
+    if name in cli_facts.NEWEST_NEEDS_NODE:
+        node = cli_facts.NEWEST_NEEDS_NODE[name]
+        fix += f" (with Node.js {node} or newer: on an older one npm installs an older version)"
+    is_old = cli_facts.is_older_than_tested(name, version_text)
     why = "it is older than every tested version" if is_old else "a newer version is tested"
     return Finding(name, "note", f"{detail}: {why}, up to {newest}", fix)
 
@@ -395,7 +376,7 @@ def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> I
                 units = [unit.spec for unit in iter_units(home.store, campaign=campaign.name, most=MOST_UNITS)]
                 found = campaign_advice(campaign, units, settings, environ)
                 campaigns += [(campaign.name, advice) for advice in found]
-    except PacelineError:
+    except errors.PacelineError:
         return  # the check of the home has reported it
     for advice in held:
         yield Finding("accounts", "wrong", advice.text, advice.fix)
@@ -471,7 +452,7 @@ def examine_host(home: Home, name: str) -> list[Finding]:
     view = next((each for each in hosts if each.name == name), None)
     if view is None:
         known = ", ".join(each.name for each in hosts) or "none"
-        raise UnknownName(f"there is no host {name!r:.80}; known are: {known}")
+        raise errors.UnknownName(f"there is no host {name!r:.80}; known are: {known}")
     return list(host_findings(view, own_facts(home.settings, home.environ), is_live=is_live))
 
 
@@ -535,7 +516,7 @@ def _programs(view: HostView, own: HostFacts) -> Iterator[Finding]:
             yield Finding(cli.agent, "note", f"{cli.version} there, {mine} here", fix)
         elif mine is not None:
             state = "does not answer --version there" if cli.path else "is not on the PATH of its worker"
-            how = INSTALL.get(cli.agent, f"install {cli.agent}, or start the worker with another PATH")
+            how = cli_facts.INSTALL.get(cli.agent, f"install {cli.agent}, or start the worker with another PATH")
             yield Finding(cli.agent, "wrong", f"it {state}; {mine} here", f"on {view.name}: {how}")
 
 

@@ -11,15 +11,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from paceline.agents import Account, AgentProfile, PreparedSession, load_agent
+from paceline.agents import Account, AgentProfile, PreparedSession, launch, load_agent
 from paceline.agents.billing_check import refuse_billing
-from paceline.agents.launch import (
-    EnvironmentRules,
-    SessionEnvironment,
-    may_bill,
-    program_environment,
-    session_environment,
-)
 from paceline.cli.main import INTERRUPTED
 from paceline.cli.output import complete_scope, one_line
 from paceline.core import Deferred, Ticket
@@ -118,7 +111,7 @@ def exec_command(
     [bold]paceline exec --scope anthropic/max-1/opus-4-6 -- claude -p "Tidy the docs"[/bold]
     """
     with open_home() as home:
-        rules = EnvironmentRules(
+        rules = launch.EnvironmentRules(
             env_pass=tuple(env_pass or ()), allow_metered=allow_metered, key_variables=home.settings.key_variables
         )
         request = _read_request(home, tuple(command), scope, agent, rules)
@@ -180,7 +173,7 @@ def _ends_at(found: AnySignal, now: float) -> float | None:
 
 
 def _read_request(
-    home: Home, command: tuple[str, ...], scope: str | None, agent: str | None, rules: EnvironmentRules
+    home: Home, command: tuple[str, ...], scope: str | None, agent: str | None, rules: launch.EnvironmentRules
 ) -> ExecRequest:
     """Return the checked request. Without `agent` the name of the program decides which agent it is."""
     program = os.path.basename(command[0])
@@ -209,7 +202,7 @@ def _read_request(
         provider=profile.provider,
         parent=parent,
         has_payer=account is not None or bool(profile.start),
-        is_never_metered=attempt is None and not may_bill(account, rules),
+        is_never_metered=attempt is None and not launch.may_bill(account, rules),
     )
 
 
@@ -235,22 +228,22 @@ def _environment(
     command: tuple[str, ...],
     profile: AgentProfile,
     account: Account | None,
-    rules: EnvironmentRules,
+    rules: launch.EnvironmentRules,
     *,
     is_inside: bool,
-) -> SessionEnvironment:
+) -> launch.SessionEnvironment:
     """Return the environment of the command: that of a session for an agent or an account, else the person's own.
 
     Inside a session it stays that of the session, which is clean already. Raises `WouldBillKey` for an agent that is
     set up to bill a key.
     """
     if is_inside:
-        return SessionEnvironment(env=home.environ)
+        return launch.SessionEnvironment(env=home.environ)
     if account is None and not profile.start:
-        found = program_environment(home.environ, rules)
+        found = launch.program_environment(home.environ, rules)
     else:
         as_typed = msgspec.structs.replace(profile, environment={})  # a person's own command keeps its own retries
-        found = session_environment(as_typed, account, home.environ, rules)
+        found = launch.session_environment(as_typed, account, home.environ, rules)
         session = PreparedSession(argv=command, env=found.env, cwd=os.getcwd())
         refuse_billing(profile, account, session, rules)
     return found

@@ -33,43 +33,14 @@ from paceline.api.tokens import (
     rotate_host_token,
     rotate_token,
 )
-from paceline.cli.output import (
-    AsJson,
-    budget_text,
-    count_text,
-    counted,
-    left_text,
-    one_line,
-    out,
-    print_table,
-    print_value,
-    say,
-    spend_text,
-    table,
-)
+from paceline.cli import output
 from paceline.daemon.contact import daemon_url, dashboard_url, live_spend, read_keys
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
 from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.daemon.times import absolute, relative
-from paceline.engine import command_log
+from paceline.engine import command_log, key_commands
 from paceline.engine.commands import add_host, remove_host
-from paceline.engine.key_commands import (
-    KeyRequest,
-    create_key,
-    digest_of_key,
-    present_keys,
-    revoke_key,
-    unknown_address,
-)
-from paceline.engine.work.retention import (
-    STEP_EVENTS,
-    RemovedWorkspaces,
-    attempts_of_unfinished,
-    is_last_of_unfinished,
-    leave_workspaces,
-    remove_workspaces,
-    unneeded_workspaces,
-)
+from paceline.engine.work import retention
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
 from paceline.executors import IsNeeded
 from paceline.executors.spool import ArchivePruner
@@ -99,7 +70,7 @@ def up_command(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve other machines without TLS: the network can read the token.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Run the daemon: engine, HTTP API, gateway and dashboard, until it is stopped.
 
@@ -131,7 +102,7 @@ def token_command(
     revoke: Annotated[
         str | None, typer.Option("--revoke", metavar="NAME", help="Accept the token of that name no longer.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Print the token of the HTTP API; it is created if there is none. It allows everything that you can do here.
 
@@ -152,9 +123,9 @@ def _print_token(home: Home, rights: Rights, *, rotate: bool, url: bool, as_json
     token = (rotate_token if rotate else own_token_of)(home.store, home.path, rights)
     address = dashboard_url(daemon_url(home), token)
     if as_json:
-        print_value({"token": token, "rights": rights, "url": address})
+        output.print_value({"token": token, "rights": rights, "url": address})
     else:
-        say(address if url else token)
+        output.say(address if url else token)
 
 
 def _print_list(home: Home, registry: TokenRegistry, *, as_json: bool) -> None:
@@ -164,26 +135,26 @@ def _print_list(home: Home, registry: TokenRegistry, *, as_json: bool) -> None:
         for each in registry.tokens
     ]
     if as_json:
-        print_value({"tokens": entries})
+        output.print_value({"tokens": entries})
         return
     if not entries:
-        say("No tokens yet. `paceline up` and `paceline token` make those of this home.")
+        output.say("No tokens yet. `paceline up` and `paceline token` make those of this home.")
         return
-    made = table("token", "rights", "since", "home")
+    made = output.table("token", "rights", "since", "home")
     for each in registry.tokens:
         made.add_row(each.name, each.rights, absolute(each.since, home.zone), each.home)
-    print_table(made)
+    output.print_table(made)
 
 
 def _revoke(home: Home, name: str, *, as_json: bool) -> None:
     found = revoke_token(home.store, name)
     if as_json:
-        print_value({"ok": True, "name": found.name, "rights": found.rights})
+        output.print_value({"ok": True, "name": found.name, "rights": found.rights})
         return
-    say(f"revoked {found.name}: no engine accepts it from now on")
+    output.say(f"revoked {found.name}: no engine accepts it from now on")
     if found.home == home_name(home.path):
         option = " --read-only" if found.rights == "read" else ""
-        say(f"It was the token of this home; `paceline token{option} --rotate` makes a new one.", style="yellow")
+        output.say(f"It was the token of this home; `paceline token{option} --rotate` makes a new one.", style="yellow")
 
 
 # -- gc -----------------------------------------------------------------------------------------------
@@ -192,7 +163,7 @@ def _revoke(home: Home, name: str, *, as_json: bool) -> None:
 def gc_command(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Remove prompts, output and events that are older than \\[retention] keeps, or too much for its max_disk.
 
@@ -205,9 +176,9 @@ def gc_command(
         pruner = ArchivePruner(home.spool(), is_dry_run=is_dry_run)
         removed = pruner.prune_all(output_limits(home.settings), _needed_attempts(home), time.time())
         events = 0 if is_dry_run else _remove_events(home)
-        unneeded = unneeded_workspaces(home.store, home.path)
-        folders = remove_workspaces(unneeded, force=force, dry_run=is_dry_run)
-        left = leave_workspaces(home.store, unneeded, force=force, dry_run=is_dry_run)
+        unneeded = retention.unneeded_workspaces(home.store, home.path)
+        folders = retention.remove_workspaces(unneeded, force=force, dry_run=is_dry_run)
+        left = retention.leave_workspaces(home.store, unneeded, force=force, dry_run=is_dry_run)
         if not is_dry_run:
             counts: dict[str, Any] = {"outputs": removed.attempts, "events": events, "workspaces": folders.removed}
             command_log.send(home.store, "gc", now=time.time(), **counts)
@@ -215,22 +186,22 @@ def gc_command(
             outputs = {"attempts": removed.attempts, "bytes": removed.bytes}
             shown = {"outputs": outputs, "events": None if is_dry_run else events, "workspaces": folders}
             shown["left_to_hosts"] = left
-            print_value({"ok": True, "dry_run": is_dry_run, **shown})
+            output.print_value({"ok": True, "dry_run": is_dry_run, **shown})
             return
-        what = f"the output of {counted(removed.attempts, 'attempt')} ({_size_text(removed.bytes)})"
-        say(f"would remove {what}" if is_dry_run else f"removed {what} and {counted(events, 'event')}")
+        what = f"the output of {output.counted(removed.attempts, 'attempt')} ({_size_text(removed.bytes)})"
+        output.say(f"would remove {what}" if is_dry_run else f"removed {what} and {output.counted(events, 'event')}")
         _print_workspaces(folders, is_dry_run)
         if left:
-            say(left_text(left))
+            output.say(output.left_text(left))
 
 
-def _print_workspaces(folders: RemovedWorkspaces, is_dry_run: bool) -> None:
+def _print_workspaces(folders: retention.RemovedWorkspaces, is_dry_run: bool) -> None:
     if folders.removed or folders.branches:
         branches = f"{len(folders.branches)} merged {'branch' if len(folders.branches) == 1 else 'branches'}"
-        what = f"{counted(folders.removed, 'workspace')} and {branches}"
-        say(f"would remove {what}" if is_dry_run else f"removed {what}")
+        what = f"{output.counted(folders.removed, 'workspace')} and {branches}"
+        output.say(f"would remove {what}" if is_dry_run else f"removed {what}")
     for kept in folders.kept:
-        say(f"kept {kept.path}: {kept.reason}")
+        output.say(f"kept {kept.path}: {kept.reason}")
 
 
 def _remove_events(home: Home) -> int:
@@ -238,21 +209,21 @@ def _remove_events(home: Home) -> int:
     keep = home.settings.retention.events
     removed = 0
     while keep is not None:
-        count = command_log.prune_history(home.store, before=time.time() - keep, limit=STEP_EVENTS)
+        count = command_log.prune_history(home.store, before=time.time() - keep, limit=retention.STEP_EVENTS)
         removed += count
-        if count < STEP_EVENTS:
+        if count < retention.STEP_EVENTS:
             break
     return removed
 
 
 def _needed_attempts(home: Home) -> IsNeeded:
     """Return what decides about an attempt. Those of unknown units are looked up in all units, once."""
-    unfinished = functools.cache(lambda: attempts_of_unfinished(home.store))
+    unfinished = functools.cache(lambda: retention.attempts_of_unfinished(home.store))
 
     def is_needed(attempt_id: str, unit_id: str | None) -> bool:
         if unit_id is None:
             return attempt_id in unfinished()
-        return is_last_of_unfinished(home.store, attempt_id, unit_id)
+        return retention.is_last_of_unfinished(home.store, attempt_id, unit_id)
 
     return is_needed
 
@@ -279,7 +250,7 @@ def export_command(
     """
     with open_home() as home, _written(file) as stream:
         rows = export_store(cast(SqlStore, home.store), stream.write)
-    sys.stderr.write(f"exported {counted(rows, 'row')}\n")
+    sys.stderr.write(f"exported {output.counted(rows, 'row')}\n")
 
 
 @contextlib.contextmanager
@@ -310,7 +281,7 @@ def _written(file: str) -> Iterator[BinaryIO]:
 
 def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What `paceline export` wrote; - is the standard input.")],
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Fill the home, whose database must be empty, with what [bold]paceline export[/bold] wrote.
 
@@ -323,9 +294,9 @@ def import_command(
     with _read(file) as stream, open_empty_store(settings) as store:
         rows = import_store(store, stream)
     if as_json:
-        print_value({"ok": True, "rows": rows})
+        output.print_value({"ok": True, "rows": rows})
     else:
-        say(f"imported {counted(rows, 'row')}")
+        output.say(f"imported {output.counted(rows, 'row')}")
 
 
 @contextlib.contextmanager
@@ -359,7 +330,7 @@ ClientKeyText = Annotated[
 
 
 @gateway_app.command("env")
-def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: AsJson = False) -> None:
+def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: output.AsJson = False) -> None:
     """Print the variables that point SDKs and CLIs at the gateway: `eval "$(paceline gateway env team)"`.
 
     For fish: `paceline gateway env team --shell fish | source`.
@@ -370,7 +341,7 @@ def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, a
         url = f"{daemon_url(home)}/gateway/{quote(name, safe='')}"
     variables = filled(sdk_gateway_variables(account.provider), url=url, token=secret)
     if as_json:
-        print_value({"address": name, "provider": account.provider, "variables": variables})
+        output.print_value({"address": name, "provider": account.provider, "variables": variables})
         return
     for variable, value in variables.items():
         sys.stdout.write(export_line(variable, value, shell))
@@ -384,13 +355,15 @@ def _first_account(settings: Settings, name: str) -> Account:
     metered = [account for account in found if account.kind == "metered"]
     if metered:
         return metered[0]
-    raise unknown_address(settings, name)
+    raise key_commands.unknown_address(settings, name)
 
 
 def _checked_key(home: Home, text: str, name: str) -> str:
     """Return the key if a client may use it at that address. A text that is no key of `paceline keys` is refused."""
-    digest = digest_of_key(text.encode())
-    found = next((each.key for each in present_keys(home.store.client_keys()) if each.digest == digest), None)
+    digest = key_commands.digest_of_key(text.encode())
+    found = next(
+        (each.key for each in key_commands.present_keys(home.store.client_keys()) if each.digest == digest), None
+    )
     if found is None:
         raise InvalidInput("--key is no key of this gateway, or was revoked; `paceline keys create NAME` makes one")
     if found.pool not in (None, name):
@@ -407,7 +380,7 @@ def export_line(variable: str, value: str, shell: Literal["sh", "fish"]) -> str:
 
 
 @gateway_app.command("spend")
-def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json: AsJson = False) -> None:
+def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json: output.AsJson = False) -> None:
     """Show what calls of the gateway used and cost. The prices are those of campaigns."""
     fields, first = spend_fields(by), spend_since(since, time.time())
     with open_home() as home:
@@ -415,7 +388,7 @@ def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json:
             _check_name(home, key)
         found = live_spend(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
     if as_json:
-        print_value(found)
+        output.print_value(found)
         return
     _print_spend(found)
 
@@ -430,25 +403,25 @@ def _check_name(home: Home, name: str) -> None:
 
 def _print_spend(found: GatewaySpend) -> None:
     numbers = ("calls", "input", "output", "cache read", "cache write", "cost")
-    made = table(*found.by, *numbers, right=numbers)
+    made = output.table(*found.by, *numbers, right=numbers)
     for row in found.rows:
-        made.add_row(*(one_line(getattr(row, field) or "-", 60) for field in found.by), *_cells(row))
+        made.add_row(*(output.one_line(getattr(row, field) or "-", 60) for field in found.by), *_cells(row))
     if found.by and len(found.rows) != 1:
         made.add_row(*("total" if place == 0 else "" for place, _ in enumerate(found.by)), *_cells(found.total))
-    print_table(made)
-    say(f"Since {found.since} (UTC).", style="dim")
+    output.print_table(made)
+    output.say(f"Since {found.since} (UTC).", style="dim")
     if found.total.unpriced:
         hint = "Their model has no price ([prices] in paceline.toml), or their answers did not say their tokens."
-        say(f"Calls without a known cost: {found.total.unpriced}. {hint}", style="yellow")
+        output.say(f"Calls without a known cost: {found.total.unpriced}. {hint}", style="yellow")
     if found.total.estimated:
         hint = "Their answers did not say all of them."
-        say(f"Calls with estimated tokens: {found.total.estimated}. {hint}", style="yellow")
+        output.say(f"Calls with estimated tokens: {found.total.estimated}. {hint}", style="yellow")
 
 
 def _cells(row: SpendSum) -> tuple[str, ...]:
     used = row.tokens
-    tokens = (count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
-    return f"{row.requests:,}", *tokens, spend_text(row)
+    tokens = (output.count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
+    return f"{row.requests:,}", *tokens, output.spend_text(row)
 
 
 # -- keys ---------------------------------------------------------------------------------------------
@@ -488,14 +461,14 @@ def create_key_command(
     weight: Weight = 1.0,
     budget: Budget = None,
     all_paths: AllPaths = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Create a key and print it. It is printed once: the database knows only its hash.
 
     Clients present it to the gateway in place of an API key. It is good for nothing else. A daemon that runs accepts
     it at once.
     """
-    request = KeyRequest(
+    request = key_commands.KeyRequest(
         name=name,
         pool=pool,
         models=() if models is None else tuple(each.strip() for each in models.split(",")),
@@ -509,44 +482,44 @@ def create_key_command(
     )
     with open_home() as home:
         now = time.time()
-        created = create_key(home.store, home.settings, request, now=now)
+        created = key_commands.create_key(home.store, home.settings, request, now=now)
         if as_json:
-            print_value(new_key_view(created.record, created.text))
+            output.print_value(new_key_view(created.record, created.text))
         else:
-            say(created.text)
+            output.say(created.text)
 
 
 @keys_app.command("list")
-def list_keys_command(as_json: AsJson = False) -> None:
+def list_keys_command(as_json: output.AsJson = False) -> None:
     """List the keys and what they allow; never their text."""
     with open_home() as home:
         now = time.time()
         found = read_keys(home, now)
         if as_json:
-            print_value(found)
+            output.print_value(found)
             return
         if not found.keys:
-            say("No keys yet. `paceline keys create NAME` makes one for a team.")
+            output.say("No keys yet. `paceline keys create NAME` makes one for a team.")
             return
-        made = table("key", "address", "models", "limits", "weight", "budget", "since")
+        made = output.table("key", "address", "models", "limits", "weight", "budget", "since")
         for key in found.keys:
             since = absolute(key.created_at, home.zone)
             address = "all" if key.pool is None else f"/gateway/{key.pool}/"
             models = ", ".join(key.models) or ("all, and all paths" if key.all_paths else "all")
-            budget = budget_text(key, now, home.zone)
+            budget = output.budget_text(key, now, home.zone)
             made.add_row(key.name, address, models, _limits_text(key), f"{key.weight:g}", budget, since)
-        print_table(made)
+        output.print_table(made)
 
 
 @keys_app.command("revoke")
-def revoke_key_command(name: KeyName, as_json: AsJson = False) -> None:
+def revoke_key_command(name: KeyName, as_json: output.AsJson = False) -> None:
     """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
     with open_home() as home:
-        record = revoke_key(home.store, name, now=time.time())
+        record = key_commands.revoke_key(home.store, name, now=time.time())
         if as_json:
-            print_value(revoked_key_view(record))
+            output.print_value(revoked_key_view(record))
         else:
-            say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
+            output.say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
 
 
 def _limits_text(key: KeyView) -> str:
@@ -565,17 +538,17 @@ GIGABYTE = 1_000_000_000
 
 
 @hosts_app.callback(invoke_without_command=True)
-def list_hosts_command(context: typer.Context, as_json: AsJson = False) -> None:
+def list_hosts_command(context: typer.Context, as_json: output.AsJson = False) -> None:
     """List other machines: their workers, sessions, logins, agent CLIs and free memory."""
     if context.invoked_subcommand is not None:
         return
     with open_home() as home:
         found, is_live = read_hosts(home)
         if as_json:
-            print_value({"hosts": found, "is_live": is_live})
+            output.print_value({"hosts": found, "is_live": is_live})
             return
         if not found:
-            say("No other machines. `paceline hosts add NAME --ssh user@host` adds one.")
+            output.say("No other machines. `paceline hosts add NAME --ssh user@host` adds one.")
             return
         _print_hosts(found, is_live=is_live)
 
@@ -613,7 +586,7 @@ def add_host_command(
     home: Annotated[str | None, _option("PATH", "The folder of the worker on the host.", "--home")] = None,
     git_remote: Annotated[str | None, _option("REMOTE", "A git remote that the host pushes branches to.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Add another machine. A running engine uses it at once.
 
@@ -648,7 +621,7 @@ def add_host_command(
 def remove_host_command(
     name: HostName,
     force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Forget another machine: stop its worker, and refuse its token.
 
@@ -661,11 +634,11 @@ def remove_host_command(
         revoked = revoke_host_tokens(home.store, home.path, name)
         problem = _stop_worker(home, host)
     if as_json:
-        print_value({"ok": True, "name": name, "tokens_revoked": revoked, "problem": problem})
+        output.print_value({"ok": True, "name": name, "tokens_revoked": revoked, "problem": problem})
         return
-    say(f"removed {name}: its token is refused from now on")
+    output.say(f"removed {name}: its token is refused from now on")
     if problem is not None:
-        say(f"Its worker could not be stopped, and ends by itself: {problem}", style="yellow")
+        output.say(f"Its worker could not be stopped, and ends by itself: {problem}", style="yellow")
 
 
 @hosts_app.command("token")
@@ -674,7 +647,7 @@ def host_token_command(
     rotate: Annotated[
         bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Print the token that the worker of a host needs. It is good for that worker and for nothing else."""
     with open_home() as home:
@@ -684,9 +657,9 @@ def host_token_command(
             raise UnknownName(f"there is no host {name!r:.80}{hint}")
         made = (rotate_host_token if rotate else host_token_of)(home.store, home.path, name)
     if as_json:
-        print_value({"name": name, "token": made})
+        output.print_value({"name": name, "token": made})
     else:
-        say(made)
+        output.say(made)
 
 
 def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None:
@@ -697,7 +670,7 @@ def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None
     has_installed = False
     if isinstance(launcher, SshLauncher):
         if not as_json:
-            out().print(f"Connecting to {host.ssh} ...")
+            output.out().print(f"Connecting to {host.ssh} ...")
         has_installed = launcher.install()  # before anything is stored: a host that does not work is not added
     add_host(home.store, host, update=update)
     made = host_token_of(home.store, home.path, host.name)
@@ -705,24 +678,26 @@ def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None
     is_up = home.engine_leader() is not None
     if as_json:
         extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
-        print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
+        output.print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
         return
-    say(f"{'changed' if update else 'added'} {host.name}{', and installed Paceline there' if has_installed else ''}")
+    output.say(
+        f"{'changed' if update else 'added'} {host.name}{', and installed Paceline there' if has_installed else ''}"
+    )
     if launcher is None:
         _print_worker_command(host, url, made)
     elif is_up:
-        say(f"Its worker is started now ({launcher.describe()}); `paceline hosts` shows it.")
+        output.say(f"Its worker is started now ({launcher.describe()}); `paceline hosts` shows it.")
     else:
-        say(f"`paceline up` starts its worker ({launcher.describe()}).")
+        output.say(f"`paceline up` starts its worker ({launcher.describe()}).")
 
 
 def _print_worker_command(host: HostSettings, url: str, made: str) -> None:
     """Print what a person runs on the host."""
-    say("On that machine, install Paceline, and run:")
-    say(f"  (umask 077; echo {made} > ~/paceline-token)")
-    say(f"  paceline worker --connect {url} --token-file ~/paceline-token")
+    output.say("On that machine, install Paceline, and run:")
+    output.say(f"  (umask 077; echo {made} > ~/paceline-token)")
+    output.say(f"  paceline worker --connect {url} --token-file ~/paceline-token")
     if is_only_local(url):
-        say(
+        output.say(
             "This leader listens on its own machine only. Reach it from there by a tunnel, ssh -L 7433:127.0.0.1:7433 "
             "LEADER, or serve it with TLS and add the host with --connect https://...",
             style="yellow",
@@ -755,7 +730,7 @@ def _slurm_options(given: list[str] | None) -> dict[str, object] | None:
 
 
 def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
-    made = table(
+    made = output.table(
         "host", "state", "sessions", "free memory", "logins", "agents", "heard", right=("sessions", "free memory")
     )
     now = time.time()
@@ -766,17 +741,17 @@ def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
             host.presence,
             f"{host.sessions}{most}",
             "" if host.free_memory is None else f"{host.free_memory / GIGABYTE:.1f} GB",
-            one_line(", ".join(_login_text(host))),
-            one_line(", ".join(each.agent for each in host.clis if each.version is not None)),
+            output.one_line(", ".join(_login_text(host))),
+            output.one_line(", ".join(each.agent for each in host.clis if each.version is not None)),
             "" if host.heard_at is None else relative(host.heard_at - now),
             style=PRESENCE_STYLES.get(host.presence, ""),
         )
-    print_table(made)
+    output.print_table(made)
     for host in found:
         if host.problem is not None:
-            say(host.problem, style="yellow")
+            output.say(host.problem, style="yellow")
     if not is_live:
-        say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
+        output.say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
 
 
 def _login_text(host: HostView) -> list[str]:

@@ -13,40 +13,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from paceline.cli.output import (
-    FOLLOW_SECONDS,
-    MOST_SEARCHED,
-    AsJson,
-    Follow,
-    LimitLine,
-    UnitName,
-    account_notes,
-    audit_entry,
-    audit_line,
-    budget_text,
-    call_counts_text,
-    call_tokens_text,
-    complete_unit,
-    condition_text,
-    cost_text,
-    event_json,
-    event_line,
-    event_style,
-    failure_text,
-    find_unit,
-    learnt_text,
-    limit_line,
-    limit_text,
-    one_line,
-    open_text,
-    out,
-    print_fact,
-    print_line,
-    print_table,
-    print_value,
-    say,
-    table,
-)
+from paceline.cli import output
 from paceline.daemon.contact import asking, read_accounts, read_keys, read_live
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import moment
@@ -73,7 +40,7 @@ class StatusReport(StatusSummary, frozen=True, kw_only=True):
     accounts: Sequence[AccountView]
 
 
-def status_command(as_json: AsJson = False) -> None:
+def status_command(as_json: output.AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
         live = read_live(home)
@@ -83,14 +50,14 @@ def status_command(as_json: AsJson = False) -> None:
             **msgspec.structs.asdict(status), failures=live.failures, accounts=read_accounts(home, fleet)
         )
         if as_json:
-            print_value(report)
+            output.print_value(report)
             return
         _print_status(report, fleet, home)
 
 
 def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
-    fact = partial(print_fact, width=15)
+    fact = partial(output.print_fact, width=15)
     if engine.since is not None:
         where = f"process {engine.pid}" if engine.host is None else f"process {engine.pid} on {engine.host}"
         fact("engine", f"{engine.state}, {where}, since {moment(engine.since, now, home.zone)}")
@@ -98,19 +65,19 @@ def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
         fact("engine", "not running; `paceline run PLAN` starts it")
     if (trouble := home.trouble) is not None:
         fact("trouble", f"nothing starts: {trouble}")
-    sessions = f"{pool.running} of {limit_text(pool.sessions)} sessions running"
+    sessions = f"{pool.running} of {output.limit_text(pool.sessions)} sessions running"
     fact("pool", f"{sessions}, {pool.waiting} units waiting, {pool.parked} parked")
     units = msgspec.structs.asdict(status.units)
     fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
-        fact("gateway", call_counts_text(status.gateway))
+        fact("gateway", output.call_counts_text(status.gateway))
     for failure in status.failures:
-        fact(failure.scope, failure_text(failure, now, home.zone))
+        fact(failure.scope, output.failure_text(failure, now, home.zone))
     for key in read_keys(home, now).keys:
         if key.is_reached:
-            fact(f"key:{key.name}", f"its budget: {budget_text(key, now, home.zone)}")
+            fact(f"key:{key.name}", f"its budget: {output.budget_text(key, now, home.zone)}")
     for account in status.accounts:
-        for note in account_notes(account, now, home.zone):
+        for note in output.account_notes(account, now, home.zone):
             fact(account.scope, note)
     if status.next_resume_at is not None:
         fact("next resume", moment(status.next_resume_at, now, home.zone))
@@ -119,7 +86,7 @@ def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
             hint = f"fix the cause, then `paceline resume {campaign.name}`"
             fact(campaign.name, f"paused itself: {campaign.pause_reason}; {hint}")
     for row in capacity_rows(fleet):
-        if condition := condition_text(row, now):
+        if condition := output.condition_text(row, now):
             fact(row.scope, condition)
     fact("home", str(home.path))
 
@@ -127,33 +94,33 @@ def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
 # -- list ---------------------------------------------------------------------------------------------
 
 
-def list_command(as_json: AsJson = False) -> None:
+def list_command(as_json: output.AsJson = False) -> None:
     """List the campaigns and how far they are."""
     with open_home() as home:
         counts = home.store.counts()
         campaigns = [campaign_summary(each, counts.get(each.name, UnitCounts())) for each in home.store.campaigns()]
     if as_json:
-        print_value({"campaigns": campaigns})
+        output.print_value({"campaigns": campaigns})
     elif campaigns:
         _print_campaigns(campaigns)
     else:
-        say("No campaigns yet. `paceline run PLAN` adds one and runs it.")
+        output.say("No campaigns yet. `paceline run PLAN` adds one and runs it.")
 
 
 def _print_campaigns(campaigns: list[CampaignSummary]) -> None:
     columns = ("campaign", "state", "priority", "agent", "done", "running", "waiting", "parked", "failed")
-    made = table(*columns, right=("priority", *columns[4:]))
+    made = output.table(*columns, right=("priority", *columns[4:]))
     for campaign in campaigns:
         each = campaign.units
         agent = f"{campaign.agent} {campaign.model or ''}".strip()
         waiting = each.todo - each.parked
         numbers = (f"{each.done}/{each.total}", each.running, waiting, each.parked, each.stopped)
         made.add_row(campaign.name, campaign.shown_state, str(campaign.priority), agent, *map(str, numbers))
-    print_table(made)
+    output.print_table(made)
     for campaign in campaigns:
         if campaign.pause_reason is not None:
-            say(f"{campaign.name} paused itself: {one_line(campaign.pause_reason, 300)}")
-            say(f"  Fix the cause, then `paceline resume {campaign.name}`.")
+            output.say(f"{campaign.name} paused itself: {output.one_line(campaign.pause_reason, 300)}")
+            output.say(f"  Fix the cause, then `paceline resume {campaign.name}`.")
 
 
 # -- limits -------------------------------------------------------------------------------------------
@@ -162,35 +129,35 @@ LONGEST_STATE = 1000
 """Characters of a state: all of a usual one. A terminal folds it."""
 
 
-def limits_command(as_json: AsJson = False) -> None:
+def limits_command(as_json: output.AsJson = False) -> None:
     """Show every limit: the value in force, its source, what was learned, what is paused or closed."""
     with open_home() as home:
         now = time.time()
         lines = [
-            limit_line(row, home.settings, now)
+            output.limit_line(row, home.settings, now)
             for row in limit_rows(home.read_fleet(now, scopes=read_live(home).scopes))
         ]
     if as_json:
-        print_value({"limits": lines})
+        output.print_value({"limits": lines})
         return
     _print_limits(lines)
 
 
-def _print_limits(lines: list[LimitLine]) -> None:
+def _print_limits(lines: list[output.LimitLine]) -> None:
     numbers = ("limit", "configured", "platform", "adaptive", "in flight")
-    made = table("scope", *numbers, "from", "state", right=numbers)
+    made = output.table("scope", *numbers, "from", "state", right=numbers)
     for line in lines:
         learned = ("" if each is None else str(each) for each in (line.platform, line.adaptive))
         made.add_row(
             line.scope,
-            limit_text(line.effective),
-            limit_text(line.configured),
+            output.limit_text(line.effective),
+            output.limit_text(line.configured),
             *learned,
             str(line.in_flight or ""),
             line.source,
-            one_line(line.state, LONGEST_STATE),
+            output.one_line(line.state, LONGEST_STATE),
         )
-    print_table(made)
+    output.print_table(made)
 
 
 # -- events -------------------------------------------------------------------------------------------
@@ -202,7 +169,9 @@ PAGE_EVENTS = 1000
 def events_command(
     unit: Annotated[
         str | None,
-        typer.Option(metavar="UNIT", help="Only this unit: its events, and its waits.", autocompletion=complete_unit),
+        typer.Option(
+            metavar="UNIT", help="Only this unit: its events, and its waits.", autocompletion=output.complete_unit
+        ),
     ] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Only changes by people and programs: when, who, what, and to what.")
@@ -211,8 +180,8 @@ def events_command(
     after: Annotated[
         int | None, typer.Option(min=0, metavar="ID", help="Events after this id, instead of the last ones.")
     ] = None,
-    follow: Follow = False,
-    as_json: AsJson = False,
+    follow: output.Follow = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Show what happened: starts, ends, parks, pauses, windows, limits. With --json one event per line."""
     if audit and unit is not None:
@@ -220,7 +189,7 @@ def events_command(
     with open_home() as home:
         start = after or 0
         if unit is not None:
-            found = find_unit(home.store, unit)
+            found = output.find_unit(home.store, unit)
             take = UnitEvents(home.store, found, find_campaign(home.store, found.campaign)).take
         else:
             if after is None and not audit:
@@ -236,7 +205,7 @@ def events_command(
                 _print_event(event, home, audit=audit, as_json=as_json)
             if not follow:
                 return
-            time.sleep(FOLLOW_SECONDS)
+            time.sleep(output.FOLLOW_SECONDS)
             events = take()
 
 
@@ -259,11 +228,11 @@ class NewEvents:
 def _print_event(stored: StoredEvent, home: Home, *, audit: bool, as_json: bool) -> None:
     event = stored.event
     if as_json:
-        print_line({**event_json(stored), **(audit_entry(event) if audit else {})})
+        output.print_line({**output.event_json(stored), **(output.audit_entry(event) if audit else {})})
     elif audit:
-        say(audit_line(event, home.zone))
+        output.say(output.audit_line(event, home.zone))
     else:
-        out().print(Text(event_line(event, home.zone), style=event_style(event)))
+        output.out().print(Text(output.event_line(event, home.zone), style=output.event_style(event)))
 
 
 # -- why ----------------------------------------------------------------------------------------------
@@ -274,7 +243,7 @@ MOST_WAITS = 5
 """Past waits that are shown of a unit that has ended; `events --unit` has all."""
 
 
-def why_command(unit: UnitName, as_json: AsJson = False) -> None:
+def why_command(unit: output.UnitName, as_json: output.AsJson = False) -> None:
     """Show what holds a unit, since when, until when, and what you can do about it.
 
     For a call of the gateway, give the x-paceline-request-id of its answer, or an id that the page lists. For an
@@ -283,14 +252,14 @@ def why_command(unit: UnitName, as_json: AsJson = False) -> None:
     with open_home() as home:
         if unit.startswith(CALL_MARK):
             call = _find_call(home, unit)
-            print_value(call) if as_json else _print_call(call, home)
+            output.print_value(call) if as_json else _print_call(call, home)
             return
         try:
-            found = find_unit(home.store, unit)
+            found = output.find_unit(home.store, unit)
         except UnknownName:
             if (capacity := _capacity_of(home, unit)) is None:
                 raise _unknown(home, unit) from None
-            print_value(capacity) if as_json else _print_capacity(capacity, home)
+            output.print_value(capacity) if as_json else _print_capacity(capacity, home)
             return
         campaign = find_campaign(home.store, found.campaign)
         first, *others = home.explain_unit(found, campaign)
@@ -299,19 +268,19 @@ def why_command(unit: UnitName, as_json: AsJson = False) -> None:
             events = UnitEvents(home.store, found, campaign).take()
             waited.extend(each for each in events if is_campaign_wait(each.event))
         if as_json:
-            more = {"others": others, "waited": [event_json(each) for each in waited]}
-            print_value({**msgspec.to_builtins(first), **{name: value for name, value in more.items() if value}})
+            more = {"others": others, "waited": [output.event_json(each) for each in waited]}
+            output.print_value({**msgspec.to_builtins(first), **{name: value for name, value in more.items() if value}})
             return
         _print_why(first, home)
         for wait in waited:
-            out().print(Text.assemble(("  before ", "dim"), event_line(wait.event, home.zone)))
+            output.out().print(Text.assemble(("  before ", "dim"), output.event_line(wait.event, home.zone)))
         for each, before in zip(others, [first, *others], strict=False):
             _print_why(each if each.since != before.since else msgspec.structs.replace(each, since=None), home)
 
 
 def _unknown(home: Home, name: str) -> UnknownName:
     """Return the error for a name that means nothing here."""
-    units = [unit.id for unit in iter_units(home.store, campaign=None, most=MOST_SEARCHED)]
+    units = [unit.id for unit in iter_units(home.store, campaign=None, most=output.MOST_SEARCHED)]
     keys = [each.key.name for each in present_keys(home.store.client_keys())]
     others = [*home.settings.accounts, *home.settings.key_pools, *keys]
     missing = f"there is no unit, account, pool or key {name!r:.80}"
@@ -366,7 +335,9 @@ def _capacity_of(home: Home, name: str) -> _Capacity | None:
     rows = capacity_rows(fleet)
     of_models = tuple(f"{scope}/" for scope in meant)
     found = [
-        row for row in rows if row.scope in meant or (row.scope.startswith(of_models) and condition_text(row, 0.0))
+        row
+        for row in rows
+        if row.scope in meant or (row.scope.startswith(of_models) and output.condition_text(row, 0.0))
     ]
     if not found:
         return None
@@ -381,17 +352,17 @@ def _capacity_of(home: Home, name: str) -> _Capacity | None:
 
 def _print_capacity(capacity: _Capacity, home: Home) -> None:
     now = time.time()
-    failures = {each.scope: failure_text(each, now, home.zone) for each in capacity.failures}
+    failures = {each.scope: output.failure_text(each, now, home.zone) for each in capacity.failures}
     for row in capacity.scopes:
         of = "" if row.limit is None else f" of {row.limit}"
         budget = capacity.budgets.get(row.scope)
-        spent = None if budget is None else f"its budget: {budget_text(budget, now, home.zone)}"
+        spent = None if budget is None else f"its budget: {output.budget_text(budget, now, home.zone)}"
         name = capacity.missing.get(row.scope)
         key = None if name is None else f"its key: {name} is not set where `paceline up` was started"
-        known = (failures.get(row.scope), key, spent, condition_text(row, now))
-        state = "; ".join(filter(None, known)) or open_text(row)
-        out().print(Text.assemble((f"{row.scope} ", "bold"), one_line(state, 400)))
-        print_fact("  now", f"{row.in_flight}{of} in flight, {row.queued} waiting")
+        known = (failures.get(row.scope), key, spent, output.condition_text(row, now))
+        state = "; ".join(filter(None, known)) or output.open_text(row)
+        output.out().print(Text.assemble((f"{row.scope} ", "bold"), output.one_line(state, 400)))
+        output.print_fact("  now", f"{row.in_flight}{of} in flight, {row.queued} waiting")
 
 
 def _print_call(call: GatewayRequest, home: Home) -> None:
@@ -399,18 +370,18 @@ def _print_call(call: GatewayRequest, home: Home) -> None:
         state = "runs" if call.reason is None else f"waits: {call.reason}"
     else:
         state = f"answered with {call.status}{'' if call.reason is None else f': {call.reason}'}"
-    out().print(Text.assemble((f"{call.id} ", "bold"), one_line(state, 400)))
+    output.out().print(Text.assemble((f"{call.id} ", "bold"), output.one_line(state, 400)))
     is_late = call.status is not None and call.retry_at is not None
-    print_fact("  answer", call.detail)
-    print_fact("  scope", call.scope or None)
-    print_fact("  model", call.model)
-    print_fact("  key", call.key)
-    print_fact("  again" if is_late else "  until", _moment(call.retry_at, home))
+    output.print_fact("  answer", call.detail)
+    output.print_fact("  scope", call.scope or None)
+    output.print_fact("  model", call.model)
+    output.print_fact("  key", call.key)
+    output.print_fact("  again" if is_late else "  until", _moment(call.retry_at, home))
     if call.detail is None:
-        print_fact("  waited", f"{call.waited_seconds:.2f} s of {call.seconds:.2f} s")
+        output.print_fact("  waited", f"{call.waited_seconds:.2f} s of {call.seconds:.2f} s")
     if call.tokens is not None:
-        print_fact("  tokens", call_tokens_text(call.tokens))
-        print_fact("  cost", cost_text(call.cost))
+        output.print_fact("  tokens", output.call_tokens_text(call.tokens))
+        output.print_fact("  cost", output.cost_text(call.cost))
 
 
 def _moment(at: float | None, home: Home) -> str | None:
@@ -418,12 +389,12 @@ def _moment(at: float | None, home: Home) -> str | None:
 
 
 def _print_why(why: Why, home: Home) -> None:
-    out().print(Text.assemble((f"{why.unit} is {why.state}: ", "bold"), one_line(why.detail, 400)))
-    print_fact("  scope", why.scope)
-    print_fact("  limit", None if why.learnt is None else learnt_text(why.learnt, time.time()))
-    print_fact("  since", _moment(why.since, home))
-    print_fact("  until", _moment(why.until, home))
-    print_fact("  to do", why.hint)
+    output.out().print(Text.assemble((f"{why.unit} is {why.state}: ", "bold"), output.one_line(why.detail, 400)))
+    output.print_fact("  scope", why.scope)
+    output.print_fact("  limit", None if why.learnt is None else output.learnt_text(why.learnt, time.time()))
+    output.print_fact("  since", _moment(why.since, home))
+    output.print_fact("  until", _moment(why.until, home))
+    output.print_fact("  to do", why.hint)
 
 
 # -- top ----------------------------------------------------------------------------------------------

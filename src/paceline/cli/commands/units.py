@@ -17,28 +17,8 @@ import typer
 from rich.text import Text
 
 from paceline.agents.account import login_text
+from paceline.cli import output
 from paceline.cli.main import NOT_ALL_DONE
-from paceline.cli.output import (
-    NOTHING,
-    STATE_STYLES,
-    UNKNOWN,
-    AsJson,
-    CampaignName,
-    Target,
-    UnitName,
-    change_text,
-    cost_text,
-    counted,
-    find_target,
-    find_unit,
-    lost_text,
-    one_line,
-    print_table,
-    print_value,
-    say,
-    table,
-    tokens_text,
-)
 from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import absolute, relative, span_text
@@ -60,14 +40,7 @@ from paceline.views.units import (
     phase_of,
     unit_view,
 )
-from paceline.workspaces.merges import (
-    ConflictReport,
-    FinishedWork,
-    MergeResult,
-    conflict_report,
-    merge_works,
-    undo_merges,
-)
+from paceline.workspaces import merges
 
 # -- units --------------------------------------------------------------------------------------------
 
@@ -102,7 +75,7 @@ def _parse_state(word: str) -> UnitFilter:
 
 
 def units_command(
-    campaign: CampaignName,
+    campaign: output.CampaignName,
     state: Annotated[
         UnitFilter | None,
         typer.Option(
@@ -115,7 +88,7 @@ def units_command(
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many.", show_default="100; all with --json")
     ] = None,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """List the units of a campaign with state, attempts and reason. Only real failures count as attempts."""
     with open_home() as home:
@@ -124,75 +97,77 @@ def units_command(
         units = list(iter_units(home.store, campaign=name, chosen=state, most=most))
         total = home.store.counts()[name].total
     if as_json:
-        print_value({"units": [unit_view(unit) for unit in units]})
+        output.print_value({"units": [unit_view(unit) for unit in units]})
         return
     _print_units(units, time.time())
     if len(units) < total:
-        say(f"{len(units)} of {total:,} units; --state running|todo|done|… and --limit N choose others.", style="dim")
+        output.say(
+            f"{len(units)} of {total:,} units; --state running|todo|done|… and --limit N choose others.", style="dim"
+        )
 
 
 def _print_units(units: list[Unit], now: float) -> None:
-    made = table("unit", "state", "attempts", "tries", "account", "since", "reason", right=("attempts", "tries"))
+    made = output.table("unit", "state", "attempts", "tries", "account", "since", "reason", right=("attempts", "tries"))
     for unit in units:
         phase = phase_of(unit)
         since = unit.started_at if unit.state == "running" else unit.ended_at
         made.add_row(
-            one_line(unit.spec.id, 60),
-            Text(phase, style=STATE_STYLES.get(phase, "")),
+            output.one_line(unit.spec.id, 60),
+            Text(phase, style=output.STATE_STYLES.get(phase, "")),
             str(unit.counters.failures),
             str(unit.counters.attempts),
             login_text(unit.account or ""),
             relative(since - now) if since else "",
             _reason(unit, now),
         )
-    print_table(made)
+    output.print_table(made)
 
 
 def _reason(unit: Unit, now: float) -> str:
     if unit.resume_at is not None:
-        return f"{one_line(unit.reason, 80)}; again {relative(unit.resume_at - now)}"
-    return "" if unit.state == "done" else one_line(unit.reason, 100)
+        return f"{output.one_line(unit.reason, 80)}; again {relative(unit.resume_at - now)}"
+    return "" if unit.state == "done" else output.one_line(unit.reason, 100)
 
 
 # -- show ---------------------------------------------------------------------------------------------
 
 
-def show_command(unit: UnitName, as_json: AsJson = False) -> None:
+def show_command(unit: output.UnitName, as_json: output.AsJson = False) -> None:
     """Show what a unit did: its final answer, its checks, its change, its tokens and its cost, over all attempts."""
     with open_home() as home:
-        found = find_unit(home.store, unit)
+        found = output.find_unit(home.store, unit)
         view, phase = unit_view(found), phase_of(found)
     if as_json:
-        print_value(view)
+        output.print_value(view)
         return
     doing = f" ({view.phase})" if view.phase is not None else ""
-    say(f"{view.id} is {phase}{doing}", style=f"bold {STATE_STYLES.get(phase, '')}".strip())
+    output.say(f"{view.id} is {phase}{doing}", style=f"bold {output.STATE_STYLES.get(phase, '')}".strip())
     for name, value in _facts(view):
-        say(f"  {name:<10}{value}")
+        output.say(f"  {name:<10}{value}")
     for number, check in enumerate(view.checks, 1):
-        say("")
-        say(f"Check {number}: {_verdict(check)} after {span_text(check.seconds)}", style="bold")
+        output.say("")
+        output.say(f"Check {number}: {_verdict(check)} after {span_text(check.seconds)}", style="bold")
         if check.tail:
-            say(check.tail.rstrip())
+            output.say(check.tail.rstrip())
     if view.answer is not None:
-        say("")
-        say("Answer", style="bold")
-        say(view.answer)
+        output.say("")
+        output.say("Answer", style="bold")
+        output.say(view.answer)
     elif view.tries:
-        say("")
-        say(f"It has no answer; paceline logs {view.id} shows its last output.", style="dim")
+        output.say("")
+        output.say(f"It has no answer; paceline logs {view.id} shows its last output.", style="dim")
 
 
 def _facts(view: UnitView) -> list[tuple[str, str]]:
     has_worked = view.ran_seconds > 0 or view.tokens is not None
     agent = " ".join(filter(None, (view.agent, view.model, view.account and f"on {view.account}")))
     worker = ", ".join(filter(None, (agent, view.host and f"host {view.host}")))
-    reason = "" if view.state == view.reason == "done" else one_line(view.reason)
+    reason = "" if view.state == view.reason == "done" else output.one_line(view.reason)
     facts = [("reason", reason), ("agent", worker)]
     if has_worked and view.agent != "command":
         facts += [
-            ("tokens", tokens_text(view.tokens)),
-            ("cost", cost_text(view.cost)),
+            ("tokens", output.tokens_text(view.tokens)),
+            ("cost", output.cost_text(view.cost)),
             ("context", "" if view.context_tokens is None else f"{view.context_tokens:,} tokens"),
             ("turns", "unknown" if view.turns is None else f"{view.turns:,}"),
         ]
@@ -200,9 +175,9 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
         parked = f", {span_text(view.parked_seconds)} of it parked" if view.parked_seconds else ""
         facts.append(("time", f"worked {span_text(view.ran_seconds)}, waited {span_text(view.waited_seconds)}{parked}"))
     if view.lost_tokens:
-        facts.append(("parking", lost_text(view.lost_tokens, view.lost_tokens_estimated)))
+        facts.append(("parking", output.lost_text(view.lost_tokens, view.lost_tokens_estimated)))
     if view.files_changed is not None:
-        facts.append(("change", change_text(view.files_changed, view.lines_added, view.lines_removed)))
+        facts.append(("change", output.change_text(view.files_changed, view.lines_added, view.lines_removed)))
     is_here = view.host in (None, this_host())
     where = f" (on {view.host})" if not is_here else "" if os.path.isdir(view.workspace or "") else " (removed)"
     facts.append(("workspace", f"{view.workspace}{where}" if view.workspace else ""))
@@ -215,7 +190,7 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
 
 def _verdict(check: CheckRound) -> str:
     if check.reason is not None:
-        return one_line(check.reason)
+        return output.one_line(check.reason)
     return "passed" if check.exit_code == 0 else f"failed (exit code {check.exit_code})"
 
 
@@ -226,7 +201,7 @@ MOST_PATHS = 5
 
 
 def apply_command(
-    target: Target,
+    target: output.Target,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Merge nothing; show what would be merged, and every conflict.")
     ] = False,
@@ -234,7 +209,7 @@ def apply_command(
     stop_at_conflict: Annotated[
         bool, typer.Option("--stop-at-conflict", help="Try no unit after the first one that conflicts.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Merge the work of a done unit, or of all done units of a campaign, into the branch that you have checked out.
 
@@ -245,30 +220,30 @@ def apply_command(
         raise InvalidInput(f"--undo and {'--dry-run' if is_dry_run else '--stop-at-conflict'} exclude each other")
     with open_home() as home:
         works = _chosen(home.store, target)
-    by_repository: dict[str, list[FinishedWork]] = {}
+    by_repository: dict[str, list[merges.FinishedWork]] = {}
     for work in works:
         by_repository.setdefault(work.repository, []).append(work)
     if is_undo:
-        results = [undo_merges(top, chosen[-1].git) for top, chosen in by_repository.items()]
+        results = [merges.undo_merges(top, chosen[-1].git) for top, chosen in by_repository.items()]
         report = None
     else:
-        report = conflict_report(works) if is_dry_run else None
+        report = merges.conflict_report(works) if is_dry_run else None
         results = [
-            merge_works(top, chosen, dry_run=is_dry_run, stop_at_conflict=stop_at_conflict)
+            merges.merge_works(top, chosen, dry_run=is_dry_run, stop_at_conflict=stop_at_conflict)
             for top, chosen in by_repository.items()
         ]
     is_clean = not any(result.conflicts for result in results)
     if as_json:
         verb = {"dry_run": is_dry_run, "undo": is_undo}
-        print_value({"ok": is_clean, **verb, "repositories": results, "report": report})
+        output.print_value({"ok": is_clean, **verb, "repositories": results, "report": report})
     else:
         _print(results, report, works, is_undo=is_undo, is_stopped=stop_at_conflict)
     if not is_clean:
         raise typer.Exit(NOT_ALL_DONE)
 
 
-def _chosen(store: Store, target: str) -> list[FinishedWork]:
-    found = find_target(store, target)
+def _chosen(store: Store, target: str) -> list[merges.FinishedWork]:
+    found = output.find_target(store, target)
     if isinstance(found, Unit):
         return [finished_work(found)]
     works = finished_works(store, found.name)
@@ -278,9 +253,9 @@ def _chosen(store: Store, target: str) -> list[FinishedWork]:
 
 
 def _print(
-    results: list[MergeResult],
-    report: ConflictReport | None,
-    works: list[FinishedWork],
+    results: list[merges.MergeResult],
+    report: merges.ConflictReport | None,
+    works: list[merges.FinishedWork],
     *,
     is_undo: bool,
     is_stopped: bool,
@@ -289,37 +264,39 @@ def _print(
     for result in results:
         verb = "took back" if is_undo else "merged" if report is None else "would merge"
         place = f"{'from' if is_undo else 'into'} {result.branch} of {result.repository}"
-        say(f"{verb} {counted(len(result.merged), 'unit')} {place} ({result.before[:12]} -> {result.after[:12]})")
+        output.say(
+            f"{verb} {output.counted(len(result.merged), 'unit')} {place} ({result.before[:12]} -> {result.after[:12]})"
+        )
         if result.in_the_way:
             shown = _path_list(result.in_the_way)
-            say(f"not yet: commit or stash your changes in {shown}, which are in the way", style="bold yellow")
+            output.say(f"not yet: commit or stash your changes in {shown}, which are in the way", style="bold yellow")
         if result.contained:
-            say(f"{counted(len(result.contained), 'unit')} had been merged before", style="dim")
+            output.say(f"{output.counted(len(result.contained), 'unit')} had been merged before", style="dim")
         for conflict in result.conflicts:
             verb = "stopped at" if is_stopped else "left out"
-            say(f"{verb} {conflict.unit}: it conflicts in {_path_list(conflict.paths)}", style="bold yellow")
+            output.say(f"{verb} {conflict.unit}: it conflicts in {_path_list(conflict.paths)}", style="bold yellow")
             if result.remaining:
-                say(f"{counted(len(result.remaining), 'unit')} after it: not tried")
+                output.say(f"{output.counted(len(result.remaining), 'unit')} after it: not tried")
             end = "resolve, commit, and run this command again" if is_stopped else "resolve, and commit"
-            say(f"to do: git -C {shlex.quote(result.repository)} merge {branches[conflict.unit]}   # {end}")
+            output.say(f"to do: git -C {shlex.quote(result.repository)} merge {branches[conflict.unit]}   # {end}")
     if report is not None:
         _print_report(report)
 
 
-def _print_report(report: ConflictReport) -> None:
+def _print_report(report: merges.ConflictReport) -> None:
     if not report.conflicts:
-        say(f"no conflicts ({counted(report.pairs_tried, 'pair')} tried)")
+        output.say(f"no conflicts ({output.counted(report.pairs_tried, 'pair')} tried)")
     for conflict in report.conflicts:
         other = conflict.other or "the branch that is checked out"
-        say(f"conflict: {conflict.unit} and {other}: {_path_list(conflict.paths)}")
+        output.say(f"conflict: {conflict.unit} and {other}: {_path_list(conflict.paths)}")
     for unit in report.missing:
-        say(f"missing: the commit of {unit} is no longer in its repository", style="bold yellow")
+        output.say(f"missing: the commit of {unit} is no longer in its repository", style="bold yellow")
     if not report.is_complete:
-        say(f"only the first {report.pairs_tried} pairs were tried", style="dim")
+        output.say(f"only the first {report.pairs_tried} pairs were tried", style="dim")
 
 
 def _path_list(paths: tuple[str, ...]) -> str:
-    shown = ", ".join(one_line(path) for path in paths[:MOST_PATHS])
+    shown = ", ".join(output.one_line(path) for path in paths[:MOST_PATHS])
     more = len(paths) - MOST_PATHS
     return f"{shown} and {more} more" if more > 0 else shown
 
@@ -331,12 +308,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def results_command(
-    campaign: CampaignName,
+    campaign: output.CampaignName,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a header.")] = False,
     as_jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one JSON object per line, with the agent's answer.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Print one row per unit: state, model, tokens, cost, change, checks, and how long it waited and worked.
 
@@ -398,7 +375,7 @@ def _spreadsheet_cell(value: object) -> object:
 
 
 def _print_table(home: Home, name: str) -> None:
-    made = table(
+    made = output.table(
         "unit", "state", "model", "turns", "tokens", "cost", "files", "checks", "worked", right=("turns", "tokens")
     )
     shown = lost = estimated = 0
@@ -406,28 +383,28 @@ def _print_table(home: Home, name: str) -> None:
         shown += 1
         lost, estimated = lost + row.lost_tokens, estimated + row.lost_tokens_estimated
         made.add_row(
-            one_line(row.id, 60),
-            Text(row.state, style=STATE_STYLES.get(row.state, "")),
-            one_line(row.model, 30) or NOTHING,
-            NOTHING if row.turns is None else f"{row.turns:,}",
+            output.one_line(row.id, 60),
+            Text(row.state, style=output.STATE_STYLES.get(row.state, "")),
+            output.one_line(row.model, 30) or output.NOTHING,
+            output.NOTHING if row.turns is None else f"{row.turns:,}",
             _tokens(row),
-            cost_text(row.cost, is_used=_used_model(row)),
-            NOTHING if row.files_changed is None else str(row.files_changed),
+            output.cost_text(row.cost, is_used=_used_model(row)),
+            output.NOTHING if row.files_changed is None else str(row.files_changed),
             _checks(row),
-            span_text(row.ran_seconds) if row.ran_seconds else NOTHING,
+            span_text(row.ran_seconds) if row.ran_seconds else output.NOTHING,
         )
-    print_table(made)
+    output.print_table(made)
     if lost:
-        say(f"Parking: {lost_text(lost, estimated)}.", style="dim")
+        output.say(f"Parking: {output.lost_text(lost, estimated)}.", style="dim")
     total = home.store.counts()[name].total
     if total > shown:
-        say(f"{total - shown} more: --csv or --jsonl prints all of them.", style="dim")
+        output.say(f"{total - shown} more: --csv or --jsonl prints all of them.", style="dim")
 
 
 def _tokens(row: ResultRow) -> str:
     if row.tokens is not None:
         return f"{row.tokens.total:,}"
-    return UNKNOWN if _used_model(row) else NOTHING
+    return output.UNKNOWN if _used_model(row) else output.NOTHING
 
 
 def _used_model(row: ResultRow) -> bool:
@@ -437,7 +414,7 @@ def _used_model(row: ResultRow) -> bool:
 
 def _checks(row: ResultRow) -> str:
     if not row.checks:
-        return NOTHING
+        return output.NOTHING
     return ("passed" if row.check_exit_code == 0 else "failed") + ("" if row.checks == 1 else f" ({row.checks})")
 
 
@@ -445,9 +422,9 @@ def _checks(row: ResultRow) -> str:
 
 
 def summary_command(
-    campaign: CampaignName,
+    campaign: output.CampaignName,
     html: Annotated[Path | None, typer.Option("--html", help="Write one HTML page to this file.")] = None,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Print a report on a campaign as Markdown: done, needs you, cost, parking, conflicts, slowest, most expensive.
 
@@ -460,9 +437,9 @@ def summary_command(
     if html is not None:
         _write_page(html, page(document))
     if as_json:
-        print_value({**msgspec.structs.asdict(report), "conflicts": conflicts})
+        output.print_value({**msgspec.structs.asdict(report), "conflicts": conflicts})
     elif html is not None:
-        say(f"wrote {html}")
+        output.say(f"wrote {html}")
     else:
         sys.stdout.write(markdown(document))
 
@@ -538,7 +515,7 @@ def work_line(report: CampaignReport) -> str | None:
     if totals.parks:
         parts.append(f"parked {_times(totals.parks)} for {span_text(totals.parked_seconds)}")
     if totals.lost_tokens:
-        parts.append(lost_text(totals.lost_tokens, totals.lost_tokens_estimated))
+        parts.append(output.lost_text(totals.lost_tokens, totals.lost_tokens_estimated))
     return ", ".join(parts)
 
 
@@ -552,13 +529,13 @@ def _report_facts(report: CampaignReport, zone: ZoneInfo) -> list[tuple[str, str
         facts.append(("Ended", f"{absolute(ended, zone)}, after {span_text(max(0.0, ended - begun))}"))
     facts += [
         ("Cost", _total_cost(report)),
-        ("Tokens", tokens_text(totals.tokens)),
+        ("Tokens", output.tokens_text(totals.tokens)),
         ("Attempts", f"{totals.tries:,}" + ("" if totals.turns is None else f", with {totals.turns:,} turns")),
         ("Worked", span_text(totals.ran_seconds)),
         ("Lost to parking", _parking(report)),
     ]
     if totals.files_changed is not None:
-        facts.append(("Changed", change_text(totals.files_changed, totals.lines_added, totals.lines_removed)))
+        facts.append(("Changed", output.change_text(totals.files_changed, totals.lines_added, totals.lines_removed)))
     return facts
 
 
@@ -572,7 +549,7 @@ def _state(report: CampaignReport) -> str:
 
 def _total_cost(report: CampaignReport) -> str:
     totals = report.totals
-    text = cost_text(totals.cost, is_used=totals.tries > 0)
+    text = output.cost_text(totals.cost, is_used=totals.tries > 0)
     if totals.unpriced and totals.cost != Cost():
         text += f", without {totals.unpriced} unit{'' if totals.unpriced == 1 else 's'} whose cost is unknown"
     return text
@@ -582,7 +559,7 @@ def _parking(report: CampaignReport) -> str:
     totals = report.totals
     if not totals.parks:
         return "nothing"
-    lost = f"; {lost_text(totals.lost_tokens, totals.lost_tokens_estimated)}" if totals.lost_tokens else ""
+    lost = f"; {output.lost_text(totals.lost_tokens, totals.lost_tokens_estimated)}" if totals.lost_tokens else ""
     return f"{span_text(totals.parked_seconds)} over all units, parked {_times(totals.parks)}{lost}"
 
 
@@ -594,7 +571,7 @@ def _needs_you(report: CampaignReport) -> Iterator[Section]:
     count = report.units.stopped
     if not count:
         return
-    rows = [(unit.id, unit.state, unit.reason or NOTHING) for unit in report.needs_you]
+    rows = [(unit.id, unit.state, unit.reason or output.NOTHING) for unit in report.needs_you]
     more = "" if count == len(rows) else f"{count - len(rows)} more: `paceline units {report.campaign}`. "
     hint = "`paceline show UNIT` shows the work, `paceline retry UNIT` tries it again"
     if report.units.unverified:
@@ -620,7 +597,7 @@ def _conflict_section(report: CampaignReport, found: CampaignConflicts | None) -
     rows = [
         (each.unit, each.other or "what is checked out", ", ".join(each.paths[:MOST_PATHS])) for each in found.conflicts
     ]
-    rows += [(unit, NOTHING, "its commit is gone from the repository") for unit in found.missing]
+    rows += [(unit, output.NOTHING, "its commit is gone from the repository") for unit in found.missing]
     more = f"{len(rows) - MOST_CONFLICTS:,} more. " if len(rows) > MOST_CONFLICTS else ""
     note = f"{more}`paceline apply {report.campaign} --dry-run` lists all of them and merges nothing."
     columns = ("unit", "conflicts with", "in")
@@ -629,7 +606,7 @@ def _conflict_section(report: CampaignReport, found: CampaignConflicts | None) -
 
 def _notable(title: str, units: list[ListedUnit]) -> Iterator[Section]:
     if units:
-        rows = [(unit.id, unit.state, span_text(unit.ran_seconds), cost_text(unit.cost)) for unit in units]
+        rows = [(unit.id, unit.state, span_text(unit.ran_seconds), output.cost_text(unit.cost)) for unit in units]
         yield Section(title=title, columns=("unit", "state", "worked", "cost"), rows=rows)
 
 

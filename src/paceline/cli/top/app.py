@@ -45,16 +45,7 @@ from paceline.engine.commands import find_campaign
 from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.store import Unit
-from paceline.views.units import (
-    PHASES,
-    CountedPage,
-    PageStart,
-    UnitDetail,
-    UnitFilter,
-    UnitPhase,
-    UnitQuery,
-    read_counted_page,
-)
+from paceline.views import units
 from paceline.views.why import Why
 
 # -- dialogs; each returns a value --------------------------------------------------------------------
@@ -258,7 +249,7 @@ class UnitScreen(ModalScreen[None]):
             _add_section(text, "last screen", screen)
         return text
 
-    def _event_lines(self, unit: UnitDetail) -> list[str]:
+    def _event_lines(self, unit: units.UnitDetail) -> list[str]:
         events = [Event(each.name, each.at, each.scope, unit.id, each.fields) for each in unit.history]
         return [event_line(event, self._zone) for event in events]
 
@@ -283,7 +274,7 @@ def _add_section(text: Text, title: str, body: str) -> None:
         text.append(f"\n\n{title}\n", style="bold").append(body)
 
 
-ALL_UNITS = UnitQuery(order="attention")
+ALL_UNITS = units.UnitQuery(order="attention")
 REFRESH_SECONDS = 1.0
 """Fast enough for countdowns in seconds, and a small load on the store."""
 THEME = "ansi-dark"
@@ -350,8 +341,8 @@ class TopApp(App[None]):
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
         self._words: dict[str, str] = {}
         self._choice = ALL_UNITS
-        self._page_starts = [PageStart()]
-        self._page: CountedPage | None = None
+        self._page_starts = [units.PageStart()]
+        self._page: units.CountedPage | None = None
         self._landing: int | None = None
         self._is_stale = asyncio.Event()
 
@@ -402,13 +393,13 @@ class TopApp(App[None]):
                     self._is_stale.set()
         self._show()
 
-    def _read(self, choice: UnitQuery, start: PageStart) -> tuple[TopSnapshot, CountedPage | None]:
+    def _read(self, choice: units.UnitQuery, start: units.PageStart) -> tuple[TopSnapshot, units.CountedPage | None]:
         """Read a snapshot and a page of units. There is no page if the chosen campaign was deleted."""
         if self._reader is None:
             self._reader = SnapshotReader(self._home)
         snapshot = self._reader.read(self._now())
         is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
-        return snapshot, read_counted_page(self._home.store, choice, start) if is_there else None
+        return snapshot, units.read_counted_page(self._home.store, choice, start) if is_there else None
 
     async def _in_store_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -497,8 +488,8 @@ class TopApp(App[None]):
 
     # -- units: pages, filters, one of them ----------------------------------------------------------
 
-    def _choose(self, choice: UnitQuery) -> None:
-        self._choice, self._page_starts, self._page, self._landing = choice, [PageStart()], None, 0
+    def _choose(self, choice: units.UnitQuery) -> None:
+        self._choice, self._page_starts, self._page, self._landing = choice, [units.PageStart()], None, 0
         self._is_stale.set()
 
     @on(LiveTable.Beyond)
@@ -529,7 +520,7 @@ class TopApp(App[None]):
 
     def action_next_phase(self) -> None:
         """Show all units, then those of each state in turn."""
-        order: tuple[UnitFilter | None, ...] = (None, *PHASES)
+        order: tuple[units.UnitFilter | None, ...] = (None, *units.PHASES)
         following = order[(order.index(self._choice.chosen) + 1) % len(order)]
         self._choose(msgspec.structs.replace(self._choice, chosen=following))
 
@@ -568,10 +559,10 @@ class TopApp(App[None]):
         """Filter by campaign, state and a part of ids, reasons and accounts. The name of a unit opens it."""
         campaigns = [row.name for row in self._snapshot.campaigns] if self._snapshot else []
         campaign: str | None = None
-        phase: UnitPhase | None = None
+        phase: units.UnitPhase | None = None
         searched = []
         for word in words.split():
-            if (found := next((each for each in PHASES if each == word), None)) is not None:
+            if (found := next((each for each in units.PHASES if each == word), None)) is not None:
                 phase = found
             elif word in campaigns:
                 campaign = word

@@ -12,20 +12,7 @@ import msgspec
 from rich.text import Text
 
 from paceline.agents.account import login_text, split_login
-from paceline.cli.output import (
-    SOURCES,
-    STATE_STYLES,
-    account_notes,
-    activity_text,
-    count_text,
-    dollars,
-    event_line,
-    event_style,
-    failure_text,
-    one_line,
-    source_text,
-    wait_words,
-)
+from paceline.cli import output
 from paceline.cli.top.table import Column, Row
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
@@ -155,7 +142,7 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
     if campaign.state != "active" or counts.todo == counts.parked:
         return ""
     wait = next((each for each in waits if each.campaign == campaign.name), None)
-    return "" if wait is None else wait_words(wait.detail, wait.retry_at, fleet.now)
+    return "" if wait is None else output.wait_words(wait.detail, wait.retry_at, fleet.now)
 
 
 # -- capacity --------------------------------------------------------------------------------------
@@ -175,7 +162,7 @@ def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState, live: Liv
         queue = row.queued if row.kind == "key" else queues.get(row.scope, 0)
         yield ScopeLine(
             capacity=row,
-            source=source_text(row, home.settings),
+            source=output.source_text(row, home.settings),
             queue=queue,
             account=accounts.get(row.scope),
             failure=failures.get(row.scope),
@@ -287,7 +274,7 @@ EVENT_COLUMNS = (Column(title="", least=20),)
 
 def plain(text: object, style: str = "") -> Text:
     """Return one line of plain text."""
-    return Text(one_line(str(text)), style=style, no_wrap=True)
+    return Text(output.one_line(str(text)), style=style, no_wrap=True)
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -364,8 +351,8 @@ def _call_facts(activity: GatewayActivity | None) -> list[Fact]:
 def _calls_today(activity: GatewayActivity | None) -> Iterator[Fact]:
     if activity is not None:
         cost = (activity.cost_today.billed or 0.0) + (activity.cost_today.imputed or 0.0)
-        tokens = count_text(activity.tokens_today.total)
-        yield "today", f"{activity.requests_today:,} calls, {tokens} tokens, {dollars(cost)}", ""
+        tokens = output.count_text(activity.tokens_today.total)
+        yield "today", f"{activity.requests_today:,} calls, {tokens} tokens, {output.dollars(cost)}", ""
 
 
 def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
@@ -378,7 +365,7 @@ def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
     if (eta := snapshot.rate.eta) is not None:
         yield "ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}", ""
     if snapshot.gateway is not None and snapshot.gateway != GatewayActivity():
-        yield "calls", activity_text(snapshot.gateway), ""
+        yield "calls", output.activity_text(snapshot.gateway), ""
 
 
 # -- campaigns -------------------------------------------------------------------------------------
@@ -445,9 +432,9 @@ def _limits(row: ScopeCapacity) -> str:
 def _condition(line: ScopeLine, now: float, zone: ZoneInfo) -> Text:
     row, parts = line.capacity, list[Text]()
     if line.failure is not None:
-        parts.append(plain(failure_text(line.failure, now, zone), "bold red"))
+        parts.append(plain(output.failure_text(line.failure, now, zone), "bold red"))
     if line.account is not None:
-        parts += [plain(note, "yellow") for note in account_notes(line.account, now, zone)]
+        parts += [plain(note, "yellow") for note in output.account_notes(line.account, now, zone)]
     if row.paused_until is not None:
         parts.append(plain(f"paused {countdown(row.paused_until - now)}", "bold red"))
     if row.notice is not None:
@@ -480,7 +467,7 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
     if tried is not None and (window.resets_at is None or abs(tried - window.resets_at) > 60.0):
         line.append(f", tried {clock(tried, now, zone)}")
     if window.source is not None:
-        line.append(" ").append_text(plain(f"(said by {SOURCES.get(window.source, window.source)})", "dim"))
+        line.append(" ").append_text(plain(f"(said by {output.SOURCES.get(window.source, window.source)})", "dim"))
     return line
 
 
@@ -495,8 +482,8 @@ def key_row(line: KeyLine, now: float, zone: ZoneInfo) -> Row:
     cells = (
         name,
         plain(f"{used.requests:,}" if used else "0"),
-        plain(count_text(used.tokens.total) if used else "0"),
-        plain(dollars(0.0) if used is None else _spent(used)),
+        plain(output.count_text(used.tokens.total) if used else "0"),
+        plain(output.dollars(0.0) if used is None else _spent(used)),
         plain("" if line.key is None else f"{line.key.weight:g}"),
         _budget(line.key, now, zone),
     )
@@ -506,14 +493,14 @@ def key_row(line: KeyLine, now: float, zone: ZoneInfo) -> Row:
 def _spent(used: SpendSum) -> str:
     """Return what was billed and imputed together; `?` where the cost of some calls is not known."""
     known = (used.cost.billed or 0.0) + (used.cost.imputed or 0.0)
-    return f"{dollars(known)} + ?" if used.unpriced else dollars(known)
+    return f"{output.dollars(known)} + ?" if used.unpriced else output.dollars(known)
 
 
 def _budget(key: KeyView | None, now: float, zone: ZoneInfo) -> Text:
     """Return what is spent of the budget, and until when the key is refused if that is all of it."""
     if key is None or key.budget is None:
         return Text("")
-    line = plain(f"{dollars(key.spent or 0.0)} of {key.budget}")
+    line = plain(f"{output.dollars(key.spent or 0.0)} of {key.budget}")
     if key.is_reached:
         until = "" if key.resumes_at is None else f" until {clock(key.resumes_at, now, zone)}"
         line.append(f" reached{until}", style="bold red")
@@ -526,12 +513,12 @@ def _budget(key: KeyView | None, now: float, zone: ZoneInfo) -> Text:
 def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
     phase = phase_of(unit)
     since = unit.started_at if unit.state == "running" else unit.ended_at
-    reason = "" if unit.state in ("done", "running") else one_line(unit.reason)
+    reason = "" if unit.state in ("done", "running") else output.one_line(unit.reason)
     if unit.resume_at is not None:
         reason = f"again {clock(unit.resume_at, now, zone)} in {countdown(unit.resume_at - now)}: {reason}"
     cells = (
         plain(unit.id),
-        plain(phase, STATE_STYLES.get(phase, "")),
+        plain(phase, output.STATE_STYLES.get(phase, "")),
         plain(unit.counters.failures),
         plain(unit.counters.attempts),
         plain(login_text(unit.account or "")),
@@ -542,5 +529,5 @@ def unit_row(unit: Unit, now: float, zone: ZoneInfo) -> Row:
 
 
 def event_row(stored: StoredEvent, zone: ZoneInfo) -> Row:
-    line = event_line(stored.event, zone)
-    return Row(str(stored.id), (Text(line, style=event_style(stored.event), no_wrap=True),))
+    line = output.event_line(stored.event, zone)
+    return Row(str(stored.id), (Text(line, style=output.event_style(stored.event), no_wrap=True),))

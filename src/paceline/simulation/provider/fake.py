@@ -21,15 +21,7 @@ from aiohttp import web
 
 from paceline.clock import SystemClock
 from paceline.errors import InvalidInput
-from paceline.simulation.provider import anthropic, gemini, openai_chat, openai_responses
-from paceline.simulation.provider.capacity import (
-    AccountReading,
-    Admission,
-    ProviderCapacity,
-    RateReading,
-    Refusal,
-    WindowReading,
-)
+from paceline.simulation.provider import anthropic, capacity, gemini, openai_chat, openai_responses
 from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ErrorResponse, iso, refuse
 from paceline.simulation.provider.protocol_module import (
     Json,
@@ -115,7 +107,9 @@ _UNIFIED = "anthropic-ratelimit-unified"
 _CODEX_SLOTS = ("primary", "secondary")
 
 
-def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float, *, refused: bool) -> dict[str, str]:
+def reading_headers(
+    protocol: ProtocolName, reading: capacity.AccountReading, now: float, *, refused: bool
+) -> dict[str, str]:
     """Return the headers of a response."""
     match protocol:
         case "anthropic":
@@ -126,7 +120,7 @@ def reading_headers(protocol: ProtocolName, reading: AccountReading, now: float,
             return {}
 
 
-def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
+def _anthropic_rates(reading: capacity.AccountReading) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
@@ -136,7 +130,7 @@ def _anthropic_rates(reading: AccountReading) -> dict[str, str]:
     return headers
 
 
-def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str]:
+def _unified(windows: tuple[capacity.WindowReading, ...], refused: bool) -> dict[str, str]:
     if not windows:
         return {}
     tightest = max(windows, key=lambda window: window.used_ratio)
@@ -152,14 +146,14 @@ def _unified(windows: tuple[WindowReading, ...], refused: bool) -> dict[str, str
     return headers
 
 
-def _status(window: WindowReading, refused: bool) -> str:
+def _status(window: capacity.WindowReading, refused: bool) -> str:
     """Return the status of a window. The request that spends it is still served, so its response only warns."""
     if refused and window.used_ratio >= 1.0:
         return "rejected"
     return "allowed_warning" if window.used_ratio >= WARNING_RATIO else "allowed"
 
 
-def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
+def _openai_rates(reading: capacity.AccountReading, now: float) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, rate in (("requests", reading.requests), ("tokens", reading.tokens)):
         if rate is not None:
@@ -169,7 +163,7 @@ def _openai_rates(reading: AccountReading, now: float) -> dict[str, str]:
     return headers
 
 
-def _short_duration(rate: RateReading, now: float) -> str:
+def _short_duration(rate: capacity.RateReading, now: float) -> str:
     """Return a duration as OpenAI spells it: `20ms`, `1.2s`, `6m0s`."""
     seconds = max(0.0, rate.full_at - now)
     if seconds < 1:
@@ -179,7 +173,7 @@ def _short_duration(rate: RateReading, now: float) -> str:
     return f"{int(seconds // 60)}m{int(seconds % 60)}s"
 
 
-def _codex(windows: tuple[WindowReading, ...], now: float) -> dict[str, str]:
+def _codex(windows: tuple[capacity.WindowReading, ...], now: float) -> dict[str, str]:
     headers: dict[str, str] = {}
     for slot, window in zip(_CODEX_SLOTS, windows, strict=False):  # Codex has two windows
         headers[f"x-codex-{slot}-used-percent"] = f"{min(100.0, window.used_ratio * 100):.1f}"
@@ -282,7 +276,7 @@ class ProviderServer:
         self._clock = clock
         self._script = script
         self._journal = journal
-        self._capacity = ProviderCapacity(scenario, clock.now())
+        self._capacity = capacity.ProviderCapacity(scenario, clock.now())
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
@@ -348,14 +342,14 @@ class ProviderServer:
             return web.Response()
         reply = self._reply(exchange, step or Step(error=OK))
         verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, capacity.Refusal):
             return self._refused(exchange, self._over_capacity(exchange, verdict))
         if step is not None:
             self._script.use(step)
         return await self._serve(exchange, reply, verdict, planned)
 
     async def _serve(
-        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
+        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
         self._journal.serving(+1)
         try:
@@ -383,7 +377,7 @@ class ProviderServer:
         return web.Response()
 
     async def _stream(
-        self, exchange: ProviderExchange, reply: Reply, admission: Admission, planned: ErrorResponse | None
+        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
         response = web.StreamResponse(
             headers={"cache-control": "no-cache", "server": SERVER} | self._reading_headers(exchange)
@@ -429,7 +423,7 @@ class ProviderServer:
         )
         return refuse(exchange.protocol.NAME, step.error, facts)
 
-    def _over_capacity(self, exchange: ProviderExchange, refusal: Refusal) -> ErrorResponse:
+    def _over_capacity(self, exchange: ProviderExchange, refusal: capacity.Refusal) -> ErrorResponse:
         refused = refuse(exchange.protocol.NAME, refusal.error, refusal.facts)
         headers = refused.headers | self._reading_headers(exchange, refused=True) if self._scenario.announce else {}
         return msgspec.structs.replace(refused, headers=headers)
@@ -444,7 +438,7 @@ class ProviderServer:
     def _served(self, record: RequestRecord, output_tokens: int) -> None:
         record.status, record.ending, record.output_tokens = 200, "served", output_tokens
 
-    def _seconds_per_token(self, admission: Admission) -> float:
+    def _seconds_per_token(self, admission: capacity.Admission) -> float:
         speed = self._scenario.tokens_per_second
         return admission.slowdown / speed if speed else 0.0
 
