@@ -227,7 +227,7 @@ class Engine:
     @property
     def is_needed(self) -> bool:
         """Whether a program waits for a slot or has one, or a session is at work."""
-        return bool(self.cycle.live) or bool(self.leases.slots.table)
+        return bool(self.cycle.live) or bool(self.leases.table)
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing that is not paused could run later."""
@@ -366,7 +366,6 @@ class Cycle:
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
-        self.external = self.leases.slots
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = self._passed_at = -math.inf
@@ -381,7 +380,7 @@ class Cycle:
         self._store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
         self._rename_logins()
         self._dispatcher.recover(self.campaigns, now)
-        self.external.recover(now)
+        self.leases.recover(now)
         self._logins.start(now)
 
     def _rename_logins(self) -> None:
@@ -441,7 +440,7 @@ class Cycle:
             self._granted += self._dispatcher.launch_granted(granted, now, now + self._settings.lease)
         if self.queues.patience.overdue and self._dispatcher.give_up_conversations(self.queues.patience.overdue, now):
             self._woken.set()  # the next pass starts them elsewhere
-        if self.external.is_busy:
+        if self.leases.is_busy:
             self.leases.tidy(now)
         self.journal.save(now)
         self._driver.advance(now)
@@ -473,7 +472,7 @@ class Cycle:
         """Store everything that the next engine needs, also what is stored only now and then."""
         self.journal.has_learnt = True
         self.journal.save(now)
-        self.external.note_presence(now, at_once=True)
+        self.leases.note_presence(now, at_once=True)
         self._commands.save()
 
     def is_idle(self) -> bool:
@@ -512,7 +511,8 @@ class Cycle:
                 log.warning("a command could not be carried out: %s: %s", command.event.name, error)
         if commands:
             self.journal.flush()
-            self.external.table.save()  # commands are read once: a lost answer would leave its caller waiting forever
+            if self.leases.is_busy:  # commands are read once: a lost answer would leave its caller waiting forever
+                self.leases.table.save()
             self._listeners.notify()
         self._commands.done()
 
@@ -527,7 +527,7 @@ class Cycle:
             if not is_unit or action in ("resume", "retry"):  # these may revive the campaign of the unit
                 self._load_campaigns(now)
         elif name.startswith(command_log.SLOT_COMMANDS):
-            self.external.carry_out(name, event, now)
+            self.leases.carry_out(name, event, now)
         elif name == command_log.END_AT_TURN:
             self._landing.carry_out(event, now)
         else:
@@ -587,7 +587,7 @@ class Cycle:
         self._woken.set()
 
     def _on_external_granted(self, granted: Granted) -> None:
-        if self.external.on_granted(granted):
+        if self.leases.on_granted(granted):
             self._woken.set()  # the pass stores the answer
 
     def _on_events(self, events: Sequence[Event]) -> None:

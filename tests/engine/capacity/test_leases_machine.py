@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 )
 
 from paceline.core import Deferred
-from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, PRESENCE_SECONDS
-from paceline.engine.capacity.leases import KEPT_POSITION_SECONDS, CallerGone, SlotRequest
+from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS
+from paceline.engine.capacity.leases import KEPT_POSITION_SECONDS, PRESENCE_SECONDS, CallerGone, SlotRequest
 from paceline.errors import CapacityError, SlotLost, UnknownName
 from paceline.store import Lease, SqliteStore, StoredSlot
 from paceline.testing.engine_harness import EngineHarness

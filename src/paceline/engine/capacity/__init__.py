@@ -1,6 +1,6 @@
 """How much may run.
 
 - `governor_state`: what was learnt, loaded and saved
-- `external_slots`: slots of programs that the engine did not start; `leases`: those known by their HTTP calls alone
+- `external_slots`: slots of programs that the engine did not start, and how one asks; `leases`: how they are granted
 - `deadline_pacer`: the fewest sessions that meet a deadline; `breaker`: campaigns that pause themselves
 """

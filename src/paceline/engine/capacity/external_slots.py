@@ -1,4 +1,4 @@
-"""Slots of programs that the engine did not start: how a program asks, and how the leader sees them.
+"""Slots of programs that the engine did not start: how they are kept, and how a program asks.
 
 They share all limits with its sessions. There are two kinds of holder. A program of this machine (`paceline exec`) is
 known by its pid and start time, gives its slot back by exiting, and asks with a command in the store, where the leader
@@ -8,7 +8,6 @@ slot is stored, so that the next leader counts it first. Never here: how an engi
 
 import asyncio
 import logging
-import math
 import os
 import secrets
 import time
@@ -18,17 +17,14 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from paceline.clock import SystemClock
-from paceline.core import Deferred, Governor, Granted, Ticket, Verdict
+from paceline.core import Deferred, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import command_log
-from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import stored_number
 from paceline.engine.store_outage import StoreOutage
-from paceline.errors import OUTAGES, CapacityError, PacelineError, StoreError
-from paceline.events import Event
+from paceline.errors import OUTAGES, CapacityError, StoreError
 from paceline.executors.proc_table import ancestors_of, boot_id, has_ended, start_ticks
 from paceline.leadership.election import this_machine
-from paceline.metrics import MetricsRegistry
 from paceline.redaction import signal_without_secrets
 from paceline.store import ProcessId, Store, StoredSlot
 
@@ -58,60 +54,67 @@ class SlotTable:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._slots: dict[str, StoredSlot] = {}
+        self.slots: dict[str, StoredSlot] = {}
         self._by_key: dict[str, str] = {}
         self._expiries: list[tuple[float, str]] = []
         self._free_at: dict[str, float] = {}
         self._lost: dict[str, None] = {}
-        self._unsaved: dict[str, None] = {}
+        self.unsaved: dict[str, None] = {}
+        self.heard_at: dict[str, float] = {}
+        """When the holders on other machines have last shown that they are there, by the ids of their slots."""
         self._waiting: list[asyncio.Future[None]] = []
         self._is_scheduled = False
         self.is_closed = False
         self._token = self._reserved_tokens = stored_number(store, TOKENS_STATE)
 
     def __iter__(self) -> Iterator[StoredSlot]:
-        return iter(list(self._slots.values()))
+        return iter(list(self.slots.values()))
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
     def get(self, slot_id: str) -> StoredSlot | None:
-        return self._slots.get(slot_id)
+        return self.slots.get(slot_id)
 
     def get_by_key(self, key: str) -> StoredSlot | None:
         slot_id = self._by_key.get(key)
-        return None if slot_id is None else self._slots[slot_id]
+        return None if slot_id is None else self.slots[slot_id]
 
     def put(self, slot: StoredSlot) -> None:
         """Add or replace a slot. One that waits for a lease is not stored: it waits as long as its call lasts."""
-        self._slots[slot.id] = slot
+        self.slots[slot.id] = slot
         lease = slot.lease
         if lease is not None and lease.key is not None:
             self._by_key[lease.key] = slot.id
         if lease is None or slot.granted_at is not None:
-            self._unsaved[slot.id] = None
+            self.unsaved[slot.id] = None
         if lease is not None and slot.granted_at is not None:
             self._watch(lease.expires_at, slot.id)
 
     def renew(self, slot: StoredSlot) -> None:
         """Replace a slot by one that expires later. Its entry in the heap is corrected when it comes up."""
-        self._slots[slot.id] = slot
-        self._unsaved[slot.id] = None
+        self.slots[slot.id] = slot
+        self.unsaved[slot.id] = None
 
     def pop(self, slot_id: str) -> StoredSlot | None:
         """Remove a slot, if there is one, also from the store with the next save."""
-        slot = self._slots.pop(slot_id, None)
+        slot = self.slots.pop(slot_id, None)
+        self.heard_at.pop(slot_id, None)
         if slot is not None:
             self._free_at.pop(slot_id, None)
             if slot.lease is not None and slot.lease.key is not None:
                 self._by_key.pop(slot.lease.key, None)
             if slot.lease is None or slot.granted_at is not None:
-                self._unsaved[slot_id] = None
+                self.unsaved[slot_id] = None
         return slot
 
     def drop_stored(self, slot_id: str) -> None:
         """Remove a slot from the store with the next save that never came into the table."""
-        self._unsaved[slot_id] = None
+        self.unsaved[slot_id] = None
+
+    def is_silent(self, slot_id: str, holder: ProcessId, now: float) -> bool:
+        """Return whether a holder on another machine has shown no sign of life for long."""
+        return is_elsewhere(holder) and now - self.heard_at.setdefault(slot_id, now) > SILENT_SECONDS
 
     # -- expiry ----------------------------------------------------------------------------------
 
@@ -137,7 +140,7 @@ class SlotTable:
 
     def _due(self, now: float) -> Iterator[StoredSlot]:
         while self._expiries and self._expiries[0][0] <= now:
-            slot = self._slots.get(heappop(self._expiries)[1])
+            slot = self.slots.get(heappop(self._expiries)[1])
             if slot is None or slot.lease is None or slot.granted_at is None:
                 continue  # released long ago
             if slot.lease.expires_at > now:
@@ -147,7 +150,7 @@ class SlotTable:
 
     def shift_leases(self, seconds: float, now: float) -> None:
         """Move every expiry, and the end of every grace, by so many seconds. None lasts longer than one begun now."""
-        for slot in self._slots.values():
+        for slot in self.slots.values():
             lease = slot.lease
             if slot.id in self._free_at:
                 self._free_at[slot.id] = min(self._free_at[slot.id] + seconds, now + LOST_GRACE_SECONDS)
@@ -162,11 +165,11 @@ class SlotTable:
 
     def _watch(self, at: float, slot_id: str) -> None:
         heappush(self._expiries, (at, slot_id))
-        if len(self._expiries) > SWEEP_SLACK + 2 * len(self._slots):  # most of it was released long before
+        if len(self._expiries) > SWEEP_SLACK + 2 * len(self.slots):  # most of it was released long before
             self._watch_again()
 
     def _watch_again(self) -> None:
-        leases = [(slot.lease, slot.id) for slot in self._slots.values() if slot.granted_at is not None]
+        leases = [(slot.lease, slot.id) for slot in self.slots.values() if slot.granted_at is not None]
         self._expiries = [
             (self._free_at.get(slot_id, lease.expires_at), slot_id) for lease, slot_id in leases if lease is not None
         ]
@@ -174,23 +177,18 @@ class SlotTable:
 
     # -- the store -------------------------------------------------------------------------------
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether there are no slots, and the store knows that."""
-        return not (self._slots or self._unsaved)
-
     def save(self) -> None:
         """Store all added, changed and removed slots in one transaction."""
-        if self._unsaved:
+        if self.unsaved:
             self._reserve_tokens()
-            kept = [self._slots[slot_id] for slot_id in self._unsaved if slot_id in self._slots]
-            self._store.save_slots(kept, [slot_id for slot_id in self._unsaved if slot_id not in self._slots])
-            self._unsaved.clear()
+            kept = [self.slots[slot_id] for slot_id in self.unsaved if slot_id in self.slots]
+            self._store.save_slots(kept, [slot_id for slot_id in self.unsaved if slot_id not in self.slots])
+            self.unsaved.clear()
 
     async def stored(self) -> None:
         """Wait until everything that has changed is stored. Raises what kept it from being stored."""
         self.check_open()
-        if self._unsaved:
+        if self.unsaved:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             self.save_soon()
@@ -249,12 +247,7 @@ EXTERNAL_SLOTS = "outside"
 TICKET_PREFIX = f"{EXTERNAL_SLOTS}:"
 SILENT_SECONDS = 60.0
 """How long a program on another machine may be silent before its slot is released: four of its signs of life."""
-PRESENCE_STATE = "slots_present_at"
-PRESENCE_SECONDS = 10.0
-"""How often a leader stores that it is there: the credit after a kill is too long by at most this."""
-
 replace = msgspec.structs.replace
-Emit = Callable[..., object]
 
 
 def process_id(pid: int, machine: str = "") -> ProcessId:
@@ -293,192 +286,6 @@ def is_there(slot: StoredSlot) -> bool:
 def ticket_of(slot: StoredSlot) -> Ticket:
     """Return the slot's ticket. It has no lease in the Governor: this package finds out that its holder is gone."""
     return Ticket(TICKET_PREFIX + slot.id, slot.scopes, "", slot.priority, slot.since, parent=slot.parent, leased=False)
-
-
-class ExternalSlots:
-    """Asks the Governor for slots, and gives back those whose holder is gone. `save` stores what changed since."""
-
-    def __init__(
-        self,
-        store: Store,
-        governor: Governor,
-        emit: Emit,
-        metrics: MetricsRegistry,
-        *,
-        on_leased: Callable[[StoredSlot], object] = lambda slot: None,
-    ) -> None:
-        """`on_leased` is called with every slot that was granted, before it is stored."""
-        self._store = store
-        self._governor = governor
-        self._emit = emit
-        self._metrics = metrics
-        self._on_leased = on_leased
-        self.table = SlotTable(store)
-        self._has_learnt = False
-        self._present_at = -math.inf
-        self._heard_at: dict[str, float] = {}
-        """When the holders on other machines have last shown that they are there, by the ids of their slots."""
-
-    def recover(self, now: float) -> None:
-        """Count the slots that were granted by the leader before, and ask again for those that waited."""
-        waiting: list[StoredSlot] = []
-        for slot in self._store.slots():
-            if slot.granted_at is not None:
-                self._governor.adopt(ticket_of(slot), now=now)
-            if not is_there(slot):
-                self.table.drop_stored(slot.id)
-                self._governor.abandon(ticket_of(slot).id, now=now)  # its provider may still count it
-            elif slot.granted_at is None:
-                waiting.append(slot)
-            else:
-                self.table.put(slot)
-        self.table.shift_leases(self._seconds_without_leader(now), now)
-        for slot in waiting:
-            self._ask_again(slot, now)
-
-    # -- a slot from request to release ------------------------------------------------------------
-
-    def ask(self, slot: StoredSlot, now: float, *, may_wait: bool = True) -> Verdict:
-        """Request a slot; with `may_wait=False` it is granted now or not at all."""
-        ask = self._governor.request if may_wait else self._governor.try_request
-        verdict = ask(ticket_of(slot), now=now)
-        if isinstance(verdict, Granted):
-            self.table.put(slot)
-            self.on_granted(verdict)
-        elif may_wait:
-            self.table.put(slot)
-        return verdict
-
-    def on_granted(self, effect: Granted) -> bool:
-        """Take note of a grant. Returns whether its program will look for the answer in the store."""
-        slot = self.table.get(effect.ticket_id.removeprefix(TICKET_PREFIX))
-        if slot is None:  # it gave up in the same moment
-            self._governor.abandon(effect.ticket_id, now=effect.granted_at)
-            return False
-        lease = slot.lease
-        if lease is not None:
-            lease = replace(lease, token=self.table.next_token(), expires_at=effect.granted_at + lease.ttl)
-        slot = replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease)
-        self.table.put(slot)
-        self._metrics.granted(effect.waited)
-        self._emit("slot.granted", scope=slot.scopes[-1], ticket=slot.id, waited=effect.waited)
-        self._on_leased(slot)
-        return lease is None
-
-    def renew(self, slot: StoredSlot, now: float) -> StoredSlot:
-        """Start the lease again from now."""
-        assert slot.lease is not None
-        renewed = replace(slot, lease=replace(slot.lease, expires_at=now + slot.lease.ttl))
-        self.table.renew(renewed)
-        return renewed
-
-    def give_back(self, slot_id: str, now: float, *, was_used: bool = True) -> bool:
-        """Release the slot, or stop waiting for it. Returns whether there was one.
-
-        From a slot that was not used nothing is learnt.
-        """
-        slot = self.table.pop(slot_id)
-        self._heard_at.pop(slot_id, None)
-        if slot is None:
-            return False
-        ticket_id = ticket_of(slot).id
-        if slot.granted_at is None:
-            self._governor.cancel(ticket_id, now=now)
-            return True
-        if was_used:
-            self._governor.release(ticket_id, now=now)
-        else:
-            self._governor.abandon(ticket_id, now=now)
-        self._emit("slot.released", scope=slot.scopes[-1], ticket=slot_id, held=max(0.0, now - slot.granted_at))
-        return True
-
-    def report(self, slot: StoredSlot, signal: AnySignal, now: float) -> None:
-        """Report what the slot's provider answered."""
-        self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
-        self.mark_learnt()
-
-    def mark_learnt(self) -> None:
-        """Store the Governor with the next `tidy`: a program reported something."""
-        self._has_learnt = True
-
-    def why(self, slot: StoredSlot, now: float) -> Deferred | None:
-        """Return why the slot waits."""
-        return self._governor.why(ticket_of(slot).id, now=now)
-
-    def _report(self, scope: str, signal: AnySignal, now: float) -> None:
-        self._governor.report(scope, signal_without_secrets(signal), now=now)
-        self._metrics.reported(scope, signal)
-
-    # -- time ------------------------------------------------------------------------------------
-
-    def reclaim(self, now: float) -> None:
-        """Report the leases that were not renewed in time as lost, and give back those whose grace is over."""
-        for slot, free_at in self.table.lose_expired(now):
-            self._emit("slot.lost", scope=slot.scopes[-1], ticket=slot.id, reclaimed_at=free_at)
-        for slot in self.table.pop_lost(now):
-            self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
-            self._governor.abandon(ticket_of(slot).id, now=now)
-
-    def note_presence(self, now: float, *, at_once: bool = False) -> None:
-        """Store that leases could be renewed up to now. The next leader credits them with the time since then."""
-        if self.table.next_expiry() is not None and (at_once or not 0 <= now - self._present_at < PRESENCE_SECONDS):
-            self._store.save_state(PRESENCE_STATE, repr(now).encode())
-            self._present_at = now
-
-    def _seconds_without_leader(self, now: float) -> float:
-        """Return how long nobody could renew a lease. A store of an older version does not say: all begin again."""
-        try:
-            return max(0.0, now - float(self._store.load_state(PRESENCE_STATE) or b"0"))
-        except ValueError:
-            return now
-
-    def tidy(self, now: float) -> None:
-        """Release slots of dead holders, refresh wait reasons, and store both in one transaction."""
-        self.reclaim(now)
-        for slot in self.table:
-            if slot.holder is None:
-                continue
-            if not is_there(slot) or self._is_silent(slot.id, slot.holder, now):
-                self.give_back(slot.id, now)
-            elif slot.granted_at is None and (why := self.why(slot, now)) != slot.waiting:
-                self.table.put(replace(slot, waiting=why))
-        if self._has_learnt:
-            save_governor(self._store, self._governor)
-            self._has_learnt = False
-        self.table.save()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there are slots to look after, or something of them is not stored yet."""
-        return self._has_learnt or not self.table.is_idle
-
-    def _is_silent(self, slot_id: str, holder: ProcessId, now: float) -> bool:
-        """Return whether a holder on another machine has shown no sign of life for long."""
-        return is_elsewhere(holder) and now - self._heard_at.setdefault(slot_id, now) > SILENT_SECONDS
-
-    # -- commands of programs -----------------------------------------------------------------------
-
-    def carry_out(self, command: str, event: Event, now: float) -> None:
-        """Carry out the command of a program."""
-        match command:
-            case "slot_request":
-                self.ask(msgspec.convert(event.fields["slot"], StoredSlot), now)
-            case "slot_alive":
-                self._heard_at[str(event.fields["id"])] = now
-            case "slot_release":
-                self.give_back(str(event.fields["id"]), now)
-            case "slot_report":
-                self._report(event.scope or "", msgspec.convert(event.fields["signal"], AnySignal), now)
-                self.mark_learnt()
-
-    # -- recovery ----------------------------------------------------------------------------------
-
-    def _ask_again(self, slot: StoredSlot, now: float) -> None:
-        try:
-            self.ask(slot, now)
-        except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
-            log.warning("the request for slot %s was dropped: %s", slot.id, error)
-            self.table.drop_stored(slot.id)
 
 
 # -- the asking side ----------------------------------------------------------------------------------

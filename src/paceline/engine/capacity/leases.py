@@ -1,8 +1,8 @@
-"""Slots for programs in any language: take, renew, report, release. The HTTP routes call this; no HTTP is in here.
+"""Slots for programs in any language, as a leading engine grants them. The HTTP routes call this; no HTTP is in here.
 
 A call waits as long as its caller listens for the answer. Grants, renewals and releases are stored before the caller
 gets the answer: all that change in one turn of the event loop in one transaction. A lease that is not renewed in time
-expires, and its slot is released.
+expires. A process that asks in the store needs none (`external_slots.py`): it gives its slot back by exiting.
 """
 
 import asyncio
@@ -16,21 +16,25 @@ import msgspec
 from msgspec import Meta
 
 from paceline.clock import TimerHandle
-from paceline.core import Deferred
+from paceline.core import Deferred, Granted, Verdict
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.signals import AnySignal
 from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
-from paceline.engine.capacity.external_slots import Emit, ExternalSlots, closed_error
+from paceline.engine.capacity.external_slots import TICKET_PREFIX, SlotTable, closed_error, is_there, ticket_of
+from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.session.live_session import LiveSession
 from paceline.errors import (
     InvalidDuration,
     InvalidInput,
+    PacelineError,
     SlotLost,
     TicketConflict,
     UnknownName,
 )
+from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.threads import running_loop
+from paceline.redaction import signal_without_secrets
 from paceline.store import Lease, Store, StoredSlot
 from paceline.store.rules import is_unicode
 
@@ -57,6 +61,12 @@ precision, and credited in full."""
 LATE_SECONDS = 2.0
 """A tick that comes later than this was held up. Less is the work of a busy loop, and the grace covers it."""
 
+PRESENCE_STATE = "slots_present_at"
+PRESENCE_SECONDS = 10.0
+"""How often a leader stores that it is there: the credit after a kill is too long by at most this."""
+
+replace = msgspec.structs.replace
+Emit = Callable[..., object]
 HungUp = Callable[[], Awaitable[object]]
 Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
 
@@ -82,7 +92,10 @@ class SlotRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Leases:
-    """The leased slots of one leading engine."""
+    """The slots of programs, as one leading engine grants them: those with a lease, and those of its own processes.
+
+    It asks the Governor for them, and gives back those whose holder is gone.
+    """
 
     def __init__(
         self,
@@ -92,13 +105,17 @@ class Leases:
         emit: Emit,
         sessions: Callable[[], Iterable[LiveSession]],
     ) -> None:
-        slots = ExternalSlots(store, driver.governor, emit, driver.metrics, on_leased=self._answer_calls)
-        self.slots = self._slots = slots
-        self._table = slots.table
+        self._store = store
         self._driver = driver
+        self._governor = driver.governor
+        self._metrics = driver.metrics
         self._clock = driver.clock
         self._emit = emit
         self._sessions = sessions
+        self.table = SlotTable(store)
+        self._has_learnt = False
+        """Whether a program has reported something that is not stored yet."""
+        self._present_at = -math.inf
         self._timer: TimerHandle | None = None
         """For the first lease that may expire. While there are leases it fires every second."""
         self._timer_at = math.inf
@@ -112,7 +129,7 @@ class Leases:
         `hung_up` returns once the caller no longer listens; then `CallerGone` is raised.
         """
         scopes = _check_request(request)
-        self._table.check_open()
+        self.table.check_open()
         slot = self._asked_before(request, scopes)
         if slot is not None:
             self._stay(slot.id)
@@ -121,7 +138,7 @@ class Leases:
             return await self._stored_grant(slot.id)
         now = self._clock.now()
         slot = _new_slot(request, scopes, self._session_ticket(request.session))
-        verdict = self._slots.ask(slot, now, may_wait=request.wait > 0)
+        verdict = self._ask(slot, now, may_wait=request.wait > 0)
         self._advance(now)
         if isinstance(verdict, Deferred):
             fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
@@ -139,30 +156,32 @@ class Leases:
     async def renew(self, slot_id: str) -> StoredSlot:
         """Start the lease again from now. Raises `SlotLost` if it expired, `UnknownName` if there never was one."""
         slot = self._granted_slot(slot_id)
-        renewed = self._slots.renew(slot, self._clock.now())
-        await self._table.stored()
+        assert slot.lease is not None
+        renewed = replace(slot, lease=replace(slot.lease, expires_at=self._clock.now() + slot.lease.ttl))
+        self.table.renew(renewed)
+        await self.table.stored()
         return renewed
 
     async def release(self, slot_id: str, *, was_used: bool = True) -> bool:
         """Give the slot back. Returns whether there was one. From a slot that was not used nothing is learnt."""
-        self._table.check_open()
+        self.table.check_open()
         now = self._clock.now()
-        slot = self._table.get(slot_id)
+        slot = self.table.get(slot_id)
         had_slot = slot is not None and slot.lease is not None
-        had_slot = had_slot and self._slots.give_back(slot_id, now, was_used=was_used)
+        had_slot = had_slot and self._give_back(slot_id, now, was_used=was_used)
         self._advance(now)
-        await self._table.stored()
+        await self.table.stored()
         return had_slot
 
     async def release_session(self, session: str) -> int:
         """Give back the slots of a session: those of its runs, and then its own. Returns how many there were."""
-        self._table.check_open()
+        self.table.check_open()
         now = self._clock.now()
-        slots = [slot for slot in self._table if slot.session == session and slot.lease is not None and slot.granted_at]
+        slots = [slot for slot in self.table if slot.session == session and slot.lease is not None and slot.granted_at]
         for slot in sorted(slots, key=lambda each: SESSIONS in each.scopes):
-            self._slots.give_back(slot.id, now)
+            self._give_back(slot.id, now)
         self._advance(now)
-        await self._table.stored()
+        await self.table.stored()
         return len(slots)
 
     def report(self, slot_id: str, signal: AnySignal) -> StoredSlot:
@@ -171,26 +190,40 @@ class Leases:
         if slot.scopes[-1] in POOLS:
             raise InvalidInput(f"slot {slot_id} is of no provider; report with a slot of one, or name its scope")
         now = self._clock.now()
-        self._slots.report(slot, signal, now)
+        self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
         self._advance(now)
         return slot
 
     def report_scope(self, scope: str, signal: AnySignal) -> None:
         """Report what a program knows about a scope, without a slot."""
         self._driver.report(scope, signal)
-        self._slots.mark_learnt()
+        self._has_learnt = True
 
     def tidy(self, now: float) -> None:
-        """Expire leases whose timer did not fire. Called once per pass."""
+        """Release slots of dead holders, refresh wait reasons, and store both in one transaction.
+
+        Called once per pass. It also expires the leases whose timer did not fire.
+        """
         self._keep_time(now)
-        self._slots.tidy(now)
-        self._slots.note_presence(now)
+        self._reclaim_lost(now)
+        for slot in self.table:
+            if slot.holder is None:
+                continue
+            if not is_there(slot) or self.table.is_silent(slot.id, slot.holder, now):
+                self._give_back(slot.id, now)
+            elif slot.granted_at is None and (why := self._why(slot, now)) != slot.waiting:
+                self.table.put(replace(slot, waiting=why))
+        if self._has_learnt:
+            save_governor(self._store, self._governor)
+            self._has_learnt = False
+        self.table.save()
+        self.note_presence(now)
         self._arm()
 
     def close(self) -> None:
         """Fail all waiting calls. Granted slots stay in the store, for the next leader."""
         self._disarm()
-        self._table.close()
+        self.table.close()
         for timer in self._leaving.values():
             timer.cancel()
         for call in [call for calls in self._calls.values() for call in calls]:
@@ -202,11 +235,11 @@ class Leases:
         """Return the slot that the same request already has or waits for."""
         if request.idempotency_key is None:
             return None
-        slot = self._table.get_by_key(request.idempotency_key)
+        slot = self.table.get_by_key(request.idempotency_key)
         if slot is None or slot.lease is None:
             return None
-        if self._table.was_lost(slot.id):  # the holder gave it up, and asks for a new one
-            self._slots.give_back(slot.id, self._clock.now(), was_used=False)
+        if self.table.was_lost(slot.id):  # the holder gave it up, and asks for a new one
+            self._give_back(slot.id, self._clock.now(), was_used=False)
             return None
         asked = (slot.scopes, slot.session, slot.priority, slot.since, slot.lease.ttl)
         if asked != (scopes, request.session, request.priority, request.since, request.ttl):
@@ -221,14 +254,14 @@ class Leases:
         return next((each.ticket.id for each in live if session in (each.unit.id, each.ticket.id)), None)
 
     def _is_granted(self, slot_id: str) -> bool:
-        slot = self._table.get(slot_id)
+        slot = self.table.get(slot_id)
         return slot is not None and slot.granted_at is not None
 
     def _granted_slot(self, slot_id: str) -> StoredSlot:
-        self._table.check_open()
-        if self._table.was_lost(slot_id):
+        self.table.check_open()
+        if self.table.was_lost(slot_id):
             raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
-        slot = self._table.get(slot_id)
+        slot = self.table.get(slot_id)
         if slot is not None and slot.lease is not None and slot.granted_at is not None:
             return slot
         raise UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
@@ -260,10 +293,10 @@ class Leases:
             listener.cancel()
 
     async def _stored_grant(self, slot_id: str) -> StoredSlot:
-        slot = self._table.get(slot_id)
+        slot = self.table.get(slot_id)
         if slot is None:
             raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
-        await self._table.stored()
+        await self.table.stored()
         return slot
 
     def _stay(self, slot_id: str) -> None:
@@ -281,7 +314,7 @@ class Leases:
     def _run_out(self, slot: StoredSlot, call: asyncio.Future[int]) -> Deferred:
         """Return the reason to wait. With a key, the position is kept a little for the next call with that key."""
         now = self._clock.now()
-        why = self._slots.why(slot, now)
+        why = self._why(slot, now)
         assert why is not None  # it waits
         self._end_call(slot.id, call)
         if slot.lease is not None and slot.lease.key is not None and slot.id not in self._calls:
@@ -296,10 +329,10 @@ class Leases:
         if slot_id in self._calls:
             return
         now = self._clock.now()
-        self._slots.give_back(slot_id, now, was_used=False)
-        if not self._table.is_closed:
+        self._give_back(slot_id, now, was_used=False)
+        if not self.table.is_closed:
             self._advance(now)
-            self._table.save_soon()
+            self.table.save_soon()
 
     def _answer_calls(self, slot: StoredSlot) -> None:
         """Complete the calls that wait for a granted slot, with how many share it."""
@@ -313,12 +346,96 @@ class Leases:
         self._driver.advance(now)
         self._arm()
 
+    # -- every slot, from request to release -------------------------------------------------------
+
+    def _ask(self, slot: StoredSlot, now: float, *, may_wait: bool = True) -> Verdict:
+        """Request a slot; with `may_wait=False` it is granted now or not at all."""
+        ask = self._governor.request if may_wait else self._governor.try_request
+        verdict = ask(ticket_of(slot), now=now)
+        if isinstance(verdict, Granted):
+            self.table.put(slot)
+            self.on_granted(verdict)
+        elif may_wait:
+            self.table.put(slot)
+        return verdict
+
+    def on_granted(self, effect: Granted) -> bool:
+        """Take note of a grant. Returns whether its program will look for the answer in the store."""
+        slot = self.table.get(effect.ticket_id.removeprefix(TICKET_PREFIX))
+        if slot is None:  # it gave up in the same moment
+            self._governor.abandon(effect.ticket_id, now=effect.granted_at)
+            return False
+        lease = slot.lease
+        if lease is not None:
+            lease = replace(lease, token=self.table.next_token(), expires_at=effect.granted_at + lease.ttl)
+        slot = replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease)
+        self.table.put(slot)
+        self._metrics.granted(effect.waited)
+        self._emit("slot.granted", scope=slot.scopes[-1], ticket=slot.id, waited=effect.waited)
+        self._answer_calls(slot)
+        return lease is None
+
+    def _give_back(self, slot_id: str, now: float, *, was_used: bool = True) -> bool:
+        """Release the slot, or stop waiting for it. Returns whether there was one.
+
+        From a slot that was not used nothing is learnt.
+        """
+        slot = self.table.pop(slot_id)
+        if slot is None:
+            return False
+        ticket_id = ticket_of(slot).id
+        if slot.granted_at is None:
+            self._governor.cancel(ticket_id, now=now)
+            return True
+        if was_used:
+            self._governor.release(ticket_id, now=now)
+        else:
+            self._governor.abandon(ticket_id, now=now)
+        self._emit("slot.released", scope=slot.scopes[-1], ticket=slot_id, held=max(0.0, now - slot.granted_at))
+        return True
+
+    def _report(self, scope: str, signal: AnySignal, now: float) -> None:
+        self._governor.report(scope, signal_without_secrets(signal), now=now)
+        self._metrics.reported(scope, signal)
+        self._has_learnt = True
+
+    def _why(self, slot: StoredSlot, now: float) -> Deferred | None:
+        return self._governor.why(ticket_of(slot).id, now=now)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _reclaim_lost(self, now: float) -> None:
+        """Report the leases that were not renewed in time as lost, and give back those whose grace is over."""
+        for slot, free_at in self.table.lose_expired(now):
+            self._emit("slot.lost", scope=slot.scopes[-1], ticket=slot.id, reclaimed_at=free_at)
+        for slot in self.table.pop_lost(now):
+            self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
+            self._governor.abandon(ticket_of(slot).id, now=now)
+
+    def note_presence(self, now: float, *, at_once: bool = False) -> None:
+        """Store that leases could be renewed up to now. The next leader credits them with the time since then."""
+        if self.table.next_expiry() is not None and (at_once or not 0 <= now - self._present_at < PRESENCE_SECONDS):
+            self._store.save_state(PRESENCE_STATE, repr(now).encode())
+            self._present_at = now
+
+    def _seconds_without_leader(self, now: float) -> float:
+        """Return how long nobody could renew a lease. A store of an older version does not say: all begin again."""
+        try:
+            return max(0.0, now - float(self._store.load_state(PRESENCE_STATE) or b"0"))
+        except ValueError:
+            return now
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are slots to look after, or something of them is not stored yet."""
+        return self._has_learnt or bool(self.table.slots or self.table.unsaved)
+
     # -- the timer -------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         """Set the timer, unless it fires early enough already."""
-        due = self._table.next_expiry()
-        if due is None or running_loop() is None or self._table.is_closed:
+        due = self.table.next_expiry()
+        if due is None or running_loop() is None or self.table.is_closed:
             return
         now = self._driver.now()
         due = min(due, now + TICK_SECONDS)
@@ -338,10 +455,10 @@ class Leases:
         """
         late, back = now - self._timer_at, self._last_tick - now
         if late > LATE_SECONDS:
-            self._table.shift_leases(now - self._last_tick, now)
+            self.table.shift_leases(now - self._last_tick, now)
             self._timer_at = now  # the same delay is not credited twice
         elif back > CLOCK_STEP_SECONDS:
-            self._table.shift_leases(-back, now)
+            self.table.shift_leases(-back, now)
             self._disarm()
         self._last_tick = now
 
@@ -349,14 +466,52 @@ class Leases:
         now = self._driver.now()
         self._keep_time(now)
         self._disarm()
-        self._slots.reclaim(now)
+        self._reclaim_lost(now)
         self._advance(now)
-        self._table.save_soon()
+        self.table.save_soon()
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at = None, math.inf
+
+    # -- commands of programs, and recovery ------------------------------------------------------
+
+    def carry_out(self, command: str, event: Event, now: float) -> None:
+        """Carry out the command of a program."""
+        match command:
+            case "slot_request":
+                self._ask(msgspec.convert(event.fields["slot"], StoredSlot), now)
+            case "slot_alive":
+                self.table.heard_at[str(event.fields["id"])] = now
+            case "slot_release":
+                self._give_back(str(event.fields["id"]), now)
+            case "slot_report":
+                self._report(event.scope or "", msgspec.convert(event.fields["signal"], AnySignal), now)
+
+    def recover(self, now: float) -> None:
+        """Count the slots that were granted by the leader before, and ask again for those that waited."""
+        waiting: list[StoredSlot] = []
+        for slot in self._store.slots():
+            if slot.granted_at is not None:
+                self._governor.adopt(ticket_of(slot), now=now)
+            if not is_there(slot):
+                self.table.drop_stored(slot.id)
+                self._governor.abandon(ticket_of(slot).id, now=now)  # its provider may still count it
+            elif slot.granted_at is None:
+                waiting.append(slot)
+            else:
+                self.table.put(slot)
+        self.table.shift_leases(self._seconds_without_leader(now), now)
+        for slot in waiting:
+            self._ask_again(slot, now)
+
+    def _ask_again(self, slot: StoredSlot, now: float) -> None:
+        try:
+            self._ask(slot, now)
+        except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
+            log.warning("the request for slot %s was dropped: %s", slot.id, error)
+            self.table.drop_stored(slot.id)
 
 
 def _new_slot(request: SlotRequest, scopes: tuple[str, ...], parent: str | None) -> StoredSlot:
