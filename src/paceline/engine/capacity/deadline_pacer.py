@@ -65,15 +65,14 @@ class DeadlinePacer:
     ) -> None:
         """Update unit durations and caps from finished attempts, before their slots are released."""
         for session, record in ended:
-            self.on_attempt(session.campaign, session.unit, now, is_done=record.transition.step == "succeed")
+            if session.campaign.deadline is not None:
+                self.on_attempt(session.campaign, session.unit, now, is_done=record.transition.step == "succeed")
             if record.transition.state != "todo":
                 self._unfinished.pop(session.unit.id, None)  # a unit that is retried begins again
         self.set_paces(campaigns, now)
 
     def on_attempt(self, campaign: Campaign, unit: Unit, now: float, *, is_done: bool) -> None:
         """Add the duration of an attempt. The duration of its unit is known once the unit is done."""
-        if campaign.deadline is None:
-            return
         seconds = self._unfinished.pop(unit.id, 0.0) + now - (now if unit.started_at is None else unit.started_at)
         if is_done:
             mean = self._mean(campaign)

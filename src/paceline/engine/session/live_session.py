@@ -68,44 +68,36 @@ BILLED_MODES = ("api_key", "overage")
 TokensByModel = dict[str, Tokens]
 
 
-class LiveSession:
+class LiveSession(msgspec.Struct, kw_only=True, eq=False):
     """A running unit: its ticket, its process, its reader, and the outcome it is being ended with, if it is."""
 
-    def __init__(
-        self,
-        *,
-        unit: Unit,
-        campaign: Campaign,
-        profile: AgentProfile,
-        account: Account | None,
-        ticket: Ticket,
-        handle: Handle,
-        output: SessionOutput,
-    ) -> None:
-        self.unit = unit
-        self.campaign = campaign
-        self.profile = profile
-        self.account = account
-        self.ticket = ticket
-        self.handle = handle
-        self.output = output
-        self.is_resumed = unit.conversation_id is not None and profile.can_resume
+    unit: Unit
+    campaign: Campaign
+    profile: AgentProfile
+    account: Account | None
+    ticket: Ticket
+    handle: Handle
+    output: SessionOutput
+    ending: AttemptOutcome | None = None
+    has_answered: bool = False
+    is_conversation_gone: bool = False
+    """Whether the CLI does not know the conversation that it was to resume."""
+    stop_asked_at: float | None = None
+    is_alone_in_fresh_window: bool = False
+    concluded: AttemptOutcome | None = None
+    login_trouble: type[AuthFailed | BillingStop] | None = None
+    """What kind of refusal of its login was seen."""
+    last_wait: float | None = None
+    _is_billed: bool = False
+    _counted_tokens: int = 0
+    _is_unreachable: bool = False
+    _turn_ends_before: int | None = None
+    """Turn ends that count no more for a request to end."""
+
+    @property
+    def is_resumed(self) -> bool:
         """Whether it continues the conversation of the unit."""
-        self.ending: AttemptOutcome | None = None
-        self.has_answered = False
-        self.is_conversation_gone = False
-        """Whether the CLI does not know the conversation that it was to resume."""
-        self.stop_asked_at: float | None = None
-        self.is_alone_in_fresh_window = False
-        self.concluded: AttemptOutcome | None = None
-        self._is_billed = False
-        self.login_trouble: type[AuthFailed | BillingStop] | None = None
-        """What kind of refusal of its login was seen."""
-        self._counted_tokens = 0
-        self.last_wait: float | None = None
-        self._is_unreachable = False
-        self._turn_ends_before: int | None = None
-        """Turn ends that count no more for a request to end."""
+        return self.unit.conversation_id is not None and self.profile.can_resume
 
     @property
     def scope(self) -> str | None:
@@ -147,19 +139,17 @@ class LiveSession:
     def read(self, now: float) -> list[Signal]:
         """Read a piece of the new output. Returns the signals in it, dated when it was written.
 
-        The engine before reported most of what was printed before the session was adopted.
+        The engine before reported most of what was printed before the session was adopted, and counted its tokens.
         """
         is_old = self.output.is_catching_up
         signals = self.output.read(now)
         if not self.has_answered and (self.output.facts.has_answered or self.output.facts.tokens):
             self.has_answered = True
             signals.append(Succeeded())
-        return self.signed(self._news(signals) if is_old else signals)
-
-    def _news(self, signals: list[Signal]) -> list[Signal]:
-        """Return what still holds of earlier output. Its tokens do not count: the engine before counted them."""
-        self.new_tokens()
-        return [signal for signal in signals if isinstance(signal, LASTING_SIGNALS)]
+        if is_old:
+            self.new_tokens()
+            signals = [signal for signal in signals if isinstance(signal, LASTING_SIGNALS)]
+        return self.signed(signals)
 
     def new_tokens(self) -> int:
         """Return the tokens that it used since the last call.
