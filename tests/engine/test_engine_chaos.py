@@ -1,6 +1,6 @@
 """Nights in which everything happens at once, from a seed: what must hold whatever comes, checked from outside.
 
-A failing seed is a one-line reproduction: `pytest tests/engine/test_cycle_chaos.py -k "[7]"`.
+A failing seed is a one-line reproduction: `pytest tests/engine/test_engine_chaos.py -k "[7]"`.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from tests.engine.work.test_attempt_outcome import MINUTE, works
+from tests.engine.session.test_session_monitor_outcome import MINUTE, works
 
 from paceline.core.signals import Usage
 from paceline.testing.engine_harness import EngineHarness

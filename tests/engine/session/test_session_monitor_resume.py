@@ -1,6 +1,6 @@
 """A long wait: everybody is parked until the reset, one unit looks earlier, and an early reopening wakes the rest."""
 
-from tests.engine.work.test_attempt_outcome import Window, house_with
+from tests.engine.session.test_session_monitor_outcome import Window, house_with
 
 from paceline.core.gates.reopening import first_look
 from paceline.store import UnitCounts
