@@ -7,7 +7,7 @@ Never here: what a command prints.
 import contextlib
 import http.client
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -117,47 +117,46 @@ def read_live(home: Home) -> LiveState:
     return LiveState(scopes=None if found is None else found.scopes, gateway=activity)
 
 
-class Asking:
-    """One connection to a daemon. It returns None for what the daemon does not answer in time."""
-
-    def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "https":
-            from paceline.client.daemon_calls import trusted_authorities  # imported here because it is slow
-
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=ANSWER_SECONDS, context=trusted_authorities()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
-        self._headers = {"authorization": f"Bearer {token}"}
-
-    def __call__(self, path: str) -> DaemonAnswer | None:
-        try:
-            self._connection.request("GET", path, headers=self._headers)
-            answer = self._connection.getresponse()
-            return DaemonAnswer(answer.status, answer.read())
-        except (OSError, http.client.HTTPException):
-            return None
-
-    def close(self) -> None:
-        self._connection.close()
+Ask = Callable[[str], DaemonAnswer | None]
+"""Asks a daemon for a path. It returns None for what the daemon does not answer in time."""
 
 
 @contextlib.contextmanager
-def asking(home: Home) -> Iterator[Asking | None]:
-    """Yield what asks the daemon of the home; None if none serves it."""
+def asking(home: Home) -> Iterator[Ask | None]:
+    """Yield what asks the daemon of the home, on one connection; None if none serves it."""
     leader = home.engine_leader()
     url = None if leader is None else _leader_address(home, leader)
     if url is None:
         yield None
         return
-    ask = Asking(url, own_token_of(home.store, home.path, "read"))
-    try:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=ANSWER_SECONDS)
+    if parts.scheme == "https":
+        from paceline.client.daemon_calls import trusted_authorities  # imported here because it is slow
+
+        authorities = trusted_authorities()
+        connection = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=ANSWER_SECONDS, context=authorities
+        )
+    headers = {"authorization": f"Bearer {own_token_of(home.store, home.path, 'read')}"}
+
+    def ask(path: str) -> DaemonAnswer | None:
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return DaemonAnswer(answer.status, answer.read())
+        except (OSError, http.client.HTTPException):
+            return None
+
+    with contextlib.closing(connection):
         yield ask
-    finally:
-        ask.close()
+
+
+def answer_of(home: Home, path: str, kind: type[Value]) -> Value | None:
+    """Return what the daemon of the home answers; None without a good answer."""
+    with asking(home) as ask:
+        answer = None if ask is None else ask(path)
+    return None if answer is None else answer.decoded(kind)
 
 
 def _leader_address(home: Home, leader: Leader) -> str | None:
@@ -174,9 +173,7 @@ def _leader_address(home: Home, leader: Leader) -> str | None:
 def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend | None:
     """Return what the daemon answers: it also knows the calls of the last seconds."""
     asked = {"by": by, "since": first} | ({} if key is None else {"key": key})
-    with asking(home) as ask:
-        answer = None if ask is None else ask(f"/v1/gateway/spend?{urlencode(asked)}")
-    return None if answer is None else answer.decoded(GatewaySpend)
+    return answer_of(home, f"/v1/gateway/spend?{urlencode(asked)}", GatewaySpend)
 
 
 class _Accounts(msgspec.Struct, frozen=True):
@@ -185,9 +182,7 @@ class _Accounts(msgspec.Struct, frozen=True):
 
 def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
     """Return the accounts, and what they have spent of their budgets, by the daemon if there is one."""
-    with asking(home) as ask:
-        answer = None if ask is None else ask("/v1/accounts")
-    if answer is not None and (live := answer.decoded(_Accounts)) is not None:
+    if (live := answer_of(home, "/v1/accounts", _Accounts)) is not None:
         return live.accounts
     accounts = known_accounts(home.settings, fleet.campaigns)
     return account_views(accounts, home.environ, fleet.scopes, _balances(home), fleet.now)
@@ -195,9 +190,7 @@ def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
 
 def read_keys(home: Home, now: float) -> KeyList:
     """Return the keys of clients and what they have spent, by the daemon if there is one."""
-    with asking(home) as ask:
-        answer = None if ask is None else ask("/v1/keys")
-    live = None if answer is None else answer.decoded(KeyList)
+    live = answer_of(home, "/v1/keys", KeyList)
     return live or key_list(home.store.client_keys(), _balances(home), now)
 
 

@@ -2,7 +2,7 @@
 
 from paceline.api.tokens import HOST_FOLDER, host_token_of
 from paceline.client.home_daemon import LOOPBACK
-from paceline.daemon.contact import ALL_INTERFACES, asking, daemon_url, fleet_url
+from paceline.daemon.contact import ALL_INTERFACES, answer_of, daemon_url, fleet_url
 from paceline.daemon.home import FLEET_STATE, Home
 from paceline.errors import InvalidInput, LaunchFailed
 from paceline.hosts.launchers.interface import WorkerLauncher
@@ -17,9 +17,7 @@ from paceline.views.status import Hosts, HostView, host_views
 
 def read_hosts(home: Home) -> tuple[list[HostView], bool]:
     """Return the hosts, and whether a daemon has said so. Without one, they are as they were stored last."""
-    with asking(home) as ask:
-        answer = None if ask is None else ask("/v1/hosts")
-    found = None if answer is None else answer.decoded(Hosts)
+    found = answer_of(home, "/v1/hosts", Hosts)
     if found is not None:
         return found.hosts, True
     return host_views(stored_host_states(home.store, home.settings.hosts)), False
