@@ -27,7 +27,7 @@ from paceline.cli import main as paceline
 from paceline.daemon.home import Home
 from paceline.executors import Handle, Launch
 from paceline.executors.proc_table import boot_id
-from paceline.executors.process import TerminalExecutor
+from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import take_lock, write_input
 from paceline.executors.spool_writer import Value, shrink, write_emergency_record, write_status
 from paceline.store import SqliteStore
@@ -65,7 +65,7 @@ def write_plan(folder: Path, units: int, pool: int) -> Path:
 # -- an engine without processes ----------------------------------------------------------------------
 
 
-class WrittenSessions(TerminalExecutor):
+class WrittenSessions(ProcessExecutor):
     """Sessions without processes: the folder of each is written as its supervisor would have left it."""
 
     def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
@@ -100,7 +100,7 @@ class WrittenSessions(TerminalExecutor):
         return self.take_ended()
 
 
-def written_sessions(home: Home) -> TerminalExecutor:
+def written_sessions(home: Home) -> ProcessExecutor:
     return WrittenSessions(home.spool_root)
 
 

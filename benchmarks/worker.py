@@ -21,7 +21,7 @@ import msgspec
 from paceline.agents import Task, load_agent
 from paceline.clock import SystemClock
 from paceline.executors.proc_table import stat_fields
-from paceline.executors.process import TerminalExecutor
+from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import read_session_status
 from paceline.hosts.messages import (
     Joined,
@@ -91,7 +91,7 @@ async def measure(home: Path, sessions: int, seconds: float) -> None:
         for number in range(sessions)
     ]
     clock, lease, leader = SystemClock(), HostLease(home), IdleLeader(orders)
-    executor = TerminalExecutor(str(home / "spool"), lease_file=str(lease.file))
+    executor = ProcessExecutor(str(home / "spool"), lease_file=str(lease.file))
     context = HostContext(identity="benchmark", environ=dict(os.environ))
     worker = Worker(DirectLink(leader, clock), executor, home, context, clock=clock, lease=lease)
     running = asyncio.create_task(worker.run())

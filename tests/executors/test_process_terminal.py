@@ -7,21 +7,21 @@ import pytest
 from tests.executors.conftest import Sandbox, ended, read_all, until
 
 from paceline.detect import StreamReader
-from paceline.executors.process import LAST_SCREEN, ProcessHandle, TerminalExecutor, TerminalHandle
+from paceline.executors.process import LAST_SCREEN, ProcessExecutor, ProcessHandle, TerminalHandle
 
 ASKS = 'printf \'Trust this folder? [y/n] \'; read answer; echo "you said: $answer"; read again; echo "and $again"'
 
 
 @pytest.fixture
-def terminals(sandbox: Sandbox) -> Iterator[TerminalExecutor]:
-    executor = TerminalExecutor(str(sandbox.spool), rows=20, columns=70)
+def terminals(sandbox: Sandbox) -> Iterator[ProcessExecutor]:
+    executor = ProcessExecutor(str(sandbox.spool), rows=20, columns=70)
     yield executor
     for handle in list(executor._handles.values()):
         executor.kill(handle)
     executor.close()
 
 
-def start(terminals: TerminalExecutor, sandbox: Sandbox, script: str, **more: float) -> TerminalHandle:
+def start(terminals: ProcessExecutor, sandbox: Sandbox, script: str, **more: float) -> TerminalHandle:
     handle = terminals.start(msgspec.structs.replace(sandbox.shell("t1", script, **more), terminal=True))
     assert isinstance(handle, TerminalHandle)
     return handle
@@ -32,7 +32,7 @@ def shows(handle: TerminalHandle, text: str) -> bool:
 
 
 async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(
-    terminals: TerminalExecutor, sandbox: Sandbox
+    terminals: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     handle = start(terminals, sandbox, "test -t 0 && test -t 1 && test -t 2 && stty size < /dev/tty")
 
@@ -43,7 +43,7 @@ async def test_the_agent_has_a_terminal_of_the_size_that_was_asked_for(
     assert handle.channels == ("screen",)
 
 
-async def test_the_last_screen_is_kept_as_text(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_the_last_screen_is_kept_as_text(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     handle = start(terminals, sandbox, r"printf 'gone\033[2J\033[H\033[31mrote Zeile\033[0m\r\n\033[5;3Hhere'")
 
     await ended(terminals, handle)
@@ -53,14 +53,14 @@ async def test_the_last_screen_is_kept_as_text(terminals: TerminalExecutor, sand
 
 
 async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(
-    terminals: TerminalExecutor, sandbox: Sandbox
+    terminals: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     first = start(terminals, sandbox, ASKS)
     until(lambda: shows(first, "[y/n]"))
     assert first.send_keys("yes\r")
     until(lambda: shows(first, "you said: yes"))
 
-    other = TerminalExecutor(str(sandbox.spool))
+    other = ProcessExecutor(str(sandbox.spool))
     second = other.adopt("t1")
     assert isinstance(second, TerminalHandle)
     assert shows(second, "you said: yes")
@@ -73,7 +73,7 @@ async def test_answers_can_be_typed_by_an_engine_that_did_not_start_it(
     other.close()
 
 
-async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_input_is_typed_at_the_start(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     launch = sandbox.launch("t1", "sh", "-c", "read a; read b; echo [$a:$b]", stdin=b"one\rtwo\r")
     handle = terminals.start(msgspec.structs.replace(launch, terminal=True))
 
@@ -82,7 +82,7 @@ async def test_input_is_typed_at_the_start(terminals: TerminalExecutor, sandbox:
     assert shows(handle, "[one:two]")
 
 
-async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     ready = sandbox.fifo("ready")
     handle = start(terminals, sandbox, f"stty raw -echo; echo > {ready}; head -c 20000 | wc -c")
     ready.read_line()
@@ -94,7 +94,7 @@ async def test_much_typing_is_taken_as_the_agent_reads_it(terminals: TerminalExe
 
 
 async def test_the_first_thing_an_agent_does_finds_its_keyboard_read(
-    terminals: TerminalExecutor, sandbox: Sandbox
+    terminals: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     keys = sandbox.spool / "t1" / "keys"
     opens_and_ends = sandbox.launch("t1", "dd", "if=/dev/null", f"of={keys}", "oflag=nonblock", "conv=notrunc,nocreat")
@@ -104,7 +104,7 @@ async def test_the_first_thing_an_agent_does_finds_its_keyboard_read(
 
 
 async def test_an_agent_that_closes_its_terminal_before_it_ends_is_not_hung_up(
-    terminals: TerminalExecutor, sandbox: Sandbox
+    terminals: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     handle = start(terminals, sandbox, "echo done; exec <&- >&- 2>&-; sleep 0.3; exit 0")
 
@@ -112,7 +112,7 @@ async def test_an_agent_that_closes_its_terminal_before_it_ends_is_not_hung_up(
     assert shows(handle, "done")
 
 
-async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_a_stop_ends_it_and_keeps_the_screen(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     handle = start(terminals, sandbox, "trap '' HUP TERM; echo waiting; while :; do sleep 1000; done")
     until(lambda: shows(handle, "waiting"))
 
@@ -123,7 +123,7 @@ async def test_a_stop_ends_it_and_keeps_the_screen(terminals: TerminalExecutor, 
     assert (sandbox.spool / "t1" / LAST_SCREEN).read_text() == "waiting\n"
 
 
-async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_what_stands_on_the_screen_is_read_as_signals(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     words = "Claude usage limit reached. Your limit will reset at 3pm (UTC)."
     handle = start(terminals, sandbox, f'echo "{words}"; exit 1')
     state = await ended(terminals, handle)
@@ -135,7 +135,7 @@ async def test_what_stands_on_the_screen_is_read_as_signals(terminals: TerminalE
     assert [type(signal).__name__ for signal in signals] == ["QuotaClosed"]
 
 
-async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, sandbox: Sandbox) -> None:
+async def test_a_missing_program_was_never_started(terminals: ProcessExecutor, sandbox: Sandbox) -> None:
     launch = msgspec.structs.replace(sandbox.launch("t1", "no-such-agent"), terminal=True)
     state = await ended(terminals, terminals.start(launch))
 
@@ -144,7 +144,7 @@ async def test_a_missing_program_was_never_started(terminals: TerminalExecutor, 
 
 
 async def test_the_same_executor_runs_what_needs_no_terminal_without_one(
-    terminals: TerminalExecutor, sandbox: Sandbox
+    terminals: ProcessExecutor, sandbox: Sandbox
 ) -> None:
     handle = terminals.start(sandbox.shell("plain", "test -t 1 && echo terminal || echo pipe"))
     await terminals.wait_ended(10.0)

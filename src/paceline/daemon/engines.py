@@ -18,7 +18,7 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.daemon.home import Home, engine_settings
 from paceline.engine.engine import Engine
 from paceline.errors import EngineBusy, InvalidSettings
-from paceline.executors.process import TerminalExecutor, raise_file_limit
+from paceline.executors.process import ProcessExecutor, raise_file_limit
 from paceline.hosts.leader.registry import NO_HOSTS
 from paceline.hosts.messages import StoredHost
 from paceline.leadership import election
@@ -70,7 +70,7 @@ def fleet_engine(home: Home, leader: election.Leader) -> Iterator[Engine]:
 def _engine(
     home: Home,
     leader: election.Leader,
-    executor: TerminalExecutor,
+    executor: ProcessExecutor,
     *,
     fleet: election.FleetHomes | None = None,
     this_host: Mapping[str, StoredHost] = NO_HOSTS,

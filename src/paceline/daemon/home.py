@@ -36,7 +36,7 @@ from paceline.views.status import EngineProcess
 from paceline.views.why import Why, explain_unit, stored_waits
 
 if TYPE_CHECKING:
-    from paceline.executors.process import TerminalExecutor
+    from paceline.executors.process import ProcessExecutor
 
 FLEET_STATE = "fleet"
 """The key under which a shared database has its identity."""
@@ -68,11 +68,11 @@ class Home:
         known = election.known_leaders(self.store) if self.store.is_shared else ()
         return Spool(self.spool_root, election.neighbours(known, self.path))
 
-    def executor(self) -> "TerminalExecutor":
-        from paceline.executors.process import TerminalExecutor  # imported here because it is slow
+    def executor(self) -> "ProcessExecutor":
+        from paceline.executors.process import ProcessExecutor  # imported here because it is slow
 
         lease_file = str(self.path / LEASE_FILE) if self.store.is_shared else None
-        return TerminalExecutor(self.spool_root, lease_file=lease_file)
+        return ProcessExecutor(self.spool_root, lease_file=lease_file)
 
     def lock(self, name: str) -> election.LeaderLock:
         return election.LeaderLock(self.path, name)

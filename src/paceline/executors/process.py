@@ -244,15 +244,22 @@ class ProcessHandle:
 
 
 class ProcessExecutor:
-    """An executor that runs agents as supervised processes over one spool folder.
+    """An executor that runs agents as supervised processes over one spool folder, or in terminals of one size.
 
     With a `lease_file` every supervisor ends its agent once the time in that file has passed.
     """
 
     def __init__(
-        self, spool_root: str, *, lease_file: str | None = None, monotonic: Callable[[], float] = time.monotonic
+        self,
+        spool_root: str,
+        *,
+        lease_file: str | None = None,
+        rows: int = ROWS,
+        columns: int = COLUMNS,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spool = Spool(spool_root)
+        self._rows, self._columns = rows, columns
         self._lease_file = lease_file
         self._pruner = ArchivePruner(self.spool)
         self._running_time = supervisor.RunningTime(CHECK_SECONDS, monotonic)
@@ -270,7 +277,7 @@ class ProcessExecutor:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise spool_error(self.spool.root, error) from error
-        return self._keep(self.handle_type(folder)(launch.attempt_id, folder, pid))
+        return self._keep(_handle_type(folder)(launch.attempt_id, folder, pid))
 
     def adopt(self, attempt_id: str) -> ProcessHandle | None:
         """Return the session of this attempt, if it ever began."""
@@ -280,7 +287,7 @@ class ProcessExecutor:
         folder = self.spool.folder(attempt_id)
         if folder is None:
             return None
-        handle = self.handle_type(folder)(attempt_id, folder)
+        handle = _handle_type(folder)(attempt_id, folder)
         return handle if handle.state().is_over else self._keep(handle)
 
     def unarchived(self) -> list[str]:
@@ -363,9 +370,13 @@ class ProcessExecutor:
         self._watched.clear()
         self._epoll.close()
 
-    def options(self, launch: Launch, folder: str) -> list[str]:
-        """Return the options of the supervisor (`supervisor.Options`)."""
+    # --- internals -------------------------------------------------------------------------------------------
+
+    def _options(self, launch: Launch, folder: str) -> list[str]:
+        """Return the options of the supervisor (`supervisor.Options`). With a size, it creates a terminal."""
         given = {
+            "rows": self._rows if launch.terminal else None,
+            "columns": self._columns if launch.terminal else None,
             "folder": folder,
             "cwd": os.path.abspath(launch.cwd),
             "grace": launch.grace,
@@ -378,19 +389,16 @@ class ProcessExecutor:
         }
         return [f"{key}={value}" for key, value in given.items() if value is not None]
 
-    def handle_type(self, folder: str) -> type[ProcessHandle]:
-        """Return the type of handle for the session in the folder."""
-        return ProcessHandle
-
-    # --- internals -------------------------------------------------------------------------------------------
-
     def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
         """Return the supervisor's pid; None if the system refuses a command line of this size."""
         lock = take_lock(folder)
         try:
             if launch.stdin:
                 write_input(folder, launch.stdin)
-            return _spawn(self.options(launch, folder), launch, folder, lock)
+            if launch.terminal:
+                with open(os.path.join(folder, TERMINAL_MARK), "w"):
+                    pass  # before the supervisor starts, so that any engine that adopts the session knows its type
+            return _spawn(self._options(launch, folder), launch, folder, lock)
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
@@ -655,26 +663,9 @@ class TerminalHandle(ProcessHandle):
         return state
 
 
-class TerminalExecutor(ProcessExecutor):
-    """An executor for plain processes, and for terminals of one size (`Launch.terminal`)."""
-
-    def __init__(
-        self, spool_root: str, *, lease_file: str | None = None, rows: int = ROWS, columns: int = COLUMNS
-    ) -> None:
-        super().__init__(spool_root, lease_file=lease_file)
-        self._rows, self._columns = rows, columns
-
-    def options(self, launch: Launch, folder: str) -> list[str]:
-        """Add the size for a session in a terminal: a supervisor with a size creates one."""
-        plain = super().options(launch, folder)
-        if not launch.terminal:
-            return plain
-        with open(os.path.join(folder, TERMINAL_MARK), "w"):
-            pass  # before the supervisor starts, so that any engine that adopts the session knows its type
-        return [f"rows={self._rows}", f"columns={self._columns}", *plain]
-
-    def handle_type(self, folder: str) -> type[ProcessHandle]:
-        return TerminalHandle if os.path.exists(os.path.join(folder, TERMINAL_MARK)) else ProcessHandle
+def _handle_type(folder: str) -> type[ProcessHandle]:
+    """Return the type of handle for the session in the folder."""
+    return TerminalHandle if os.path.exists(os.path.join(folder, TERMINAL_MARK)) else ProcessHandle
 
 
 def _size(folder: str) -> tuple[int, int]:

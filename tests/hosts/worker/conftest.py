@@ -17,7 +17,7 @@ from paceline.agents import Task, load_agent
 from paceline.agents.profile import AgentProfile
 from paceline.clock import Clock, SystemClock
 from paceline.executors.proc_table import all_processes
-from paceline.executors.process import MARK_VARIABLE, TerminalExecutor
+from paceline.executors.process import MARK_VARIABLE, ProcessExecutor
 from paceline.hosts.messages import Follow, SessionOrder, Start, follow_of
 from paceline.hosts.worker.sessions import HostContext, RunCall
 from paceline.hosts.worker.worker import Worker
@@ -45,7 +45,7 @@ class WorkerHost:
     ) -> AsyncIterator[Worker]:
         """Yield a worker that runs. It leaves at the end; its sessions continue."""
         lease = HostLease(self.home)
-        executor = TerminalExecutor(str(self.home / "spool"), lease_file=str(lease.file))
+        executor = ProcessExecutor(str(self.home / "spool"), lease_file=str(lease.file))
         environ = ENVIRON | (environ or {})
         context = HostContext(identity="w1", labels=("gpu",), environ=environ, gateway_url=lambda: "http://here:1")
         worker = Worker(self.link, executor, self.home, context, clock=self.clock, lease=lease)

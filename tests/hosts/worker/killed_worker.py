@@ -13,7 +13,7 @@ from tests.hosts.worker.leader import ScriptedLeader
 
 from paceline.agents import Task, load_agent
 from paceline.clock import SystemClock
-from paceline.executors.process import TerminalExecutor
+from paceline.executors.process import ProcessExecutor
 from paceline.hosts.messages import SessionOrder, Start
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import Worker
@@ -25,7 +25,7 @@ async def main(home: Path, seconds: float) -> None:
     clock = SystemClock()
     leader = ScriptedLeader(clock, host_lease=seconds)
     lease = HostLease(home)
-    executor = TerminalExecutor(str(home / "spool"), lease_file=str(lease.file))
+    executor = ProcessExecutor(str(home / "spool"), lease_file=str(lease.file))
     context = HostContext(identity="w1", environ={"PATH": os.environ["PATH"]})
     worker = Worker(DirectLink(leader, clock), executor, home, context, clock=clock, lease=lease)
     running = asyncio.create_task(worker.run())

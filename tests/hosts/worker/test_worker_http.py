@@ -11,7 +11,7 @@ from tests.hosts.worker.conftest import WorkerHost
 
 from paceline.api.tokens import host_token_of
 from paceline.errors import Refused
-from paceline.executors.process import TerminalExecutor
+from paceline.executors.process import ProcessExecutor
 from paceline.hosts.jobs import OutputPiece, read_output
 from paceline.hosts.leader.host import RemoteHost
 from paceline.hosts.worker.job_runner import JobRunner
@@ -28,7 +28,7 @@ async def worker_of(daemon: Daemon, host: WorkerHost, identity: str = "w1") -> A
     """Yield the task of a worker that serves the daemon as box1."""
     token = read_token(host_token_of(daemon.store, daemon.home.path, "box1"), "the store")
     lease = HostLease(host.home)
-    executor = TerminalExecutor(str(host.home / "spool"), lease_file=str(lease.file))
+    executor = ProcessExecutor(str(host.home / "spool"), lease_file=str(lease.file))
     link = HttpLink([daemon.url], token)
     environ = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     context = HostContext(identity=identity, labels=("gpu",), environ=environ, gateway_url=lambda: link.url)
@@ -113,7 +113,7 @@ async def test_a_token_that_was_rotated_is_refused(run_daemon: RunDaemon, host: 
         link = HttpLink([daemon.url], read_token("box1.stolen", "a thief"))
         worker = Worker(
             link,
-            TerminalExecutor(str(host.home / "spool")),
+            ProcessExecutor(str(host.home / "spool")),
             host.home,
             HostContext(identity="w1", environ={}),
             clock=host.clock,

@@ -33,7 +33,7 @@ from paceline.agents.account import DEFAULT, Account, account_id
 from paceline.clock import Clock, SystemClock
 from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
 from paceline.executors import Executor
-from paceline.executors.process import TerminalExecutor
+from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import can_be_used, spool_root
 from paceline.hosts import messages
 from paceline.hosts.jobs import in_daemon_thread
@@ -476,7 +476,7 @@ async def open_worker(request: WorkerRequest, environ: Mapping[str, str], tz: st
     home, clock = request.home, SystemClock()
     lease = HostLease(home)
     lease.neighbours = {Path(root).parent for root in request.neighbours.values() if can_be_used(root)}
-    executor = TerminalExecutor(spool_root(home), lease_file=str(lease.file))
+    executor = ProcessExecutor(spool_root(home), lease_file=str(lease.file))
     executor.spool.neighbours = dict(request.neighbours)
     link = HttpLink(request.addresses, request.token)
     context = HostContext(
