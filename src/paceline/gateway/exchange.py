@@ -86,19 +86,14 @@ class ClientConnection(Protocol):
     def check_time(self, now: float) -> None: ...
 
 
-class _NoEvent:
-    """A stand-in for the event with which uvicorn wakes its own cycles. An exchange is not woken that way."""
-
-    def set(self) -> None: ...
-
-
 class Exchange:
     """A request and its response.
 
     uvicorn uses its `response_complete`, `disconnected`, `keep_alive`, `message_event` and `run_asgi`.
     """
 
-    message_event = _NoEvent()
+    message_event = asyncio.Event()
+    """uvicorn wakes its own cycles with it. Nobody waits for this one."""
 
     def __init__(
         self, gateway: "Gateway", client: ClientConnection, head: RequestHead, *, is_old: bool, keep_alive: bool
