@@ -19,22 +19,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from paceline.errors import (
-    CapacityError,
-    EngineBusy,
-    HostLost,
-    HostTaken,
-    IllegalStep,
-    InvalidInput,
-    NotJoined,
-    PacelineError,
-    StoreError,
-    StoreUnreachable,
-    TicketConflict,
-    UnknownName,
-    VersionMismatch,
-    WorkspaceError,
-)
+from paceline import errors
 from paceline.settings.checks import did_you_mean
 
 log = logging.getLogger("paceline.api")
@@ -79,7 +64,7 @@ class ConcurrencyErrorBody(msgspec.Struct, frozen=True):
     error: str
 
 
-class HttpError(PacelineError):
+class HttpError(errors.PacelineError):
     """A request that is answered with this status."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -104,28 +89,34 @@ def is_concurrency(path: str) -> bool:
     return path == CONCURRENCY or path.startswith(CONCURRENCY + "/")
 
 
-def on_paceline_error(request: Request, error: PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
+def on_paceline_error(request: Request, error: errors.PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
     """Answer an error that Paceline raised on purpose."""
-    detail = f"{error}{OUTAGE}" if isinstance(error, StoreUnreachable) else str(error)
+    detail = f"{error}{OUTAGE}" if isinstance(error, errors.StoreUnreachable) else str(error)
     return _response(request, status_of(error), detail)
 
 
-def status_of(error: PacelineError) -> int:
+def status_of(error: errors.PacelineError) -> int:
     """Return the HTTP status that an error stands for."""
     match error:
         case HttpError():
             return error.status
-        case UnknownName():
+        case errors.UnknownName():
             return 404
-        case IllegalStep() | TicketConflict() | CapacityError() | WorkspaceError() | HostTaken():
+        case (
+            errors.IllegalStep()
+            | errors.TicketConflict()
+            | errors.CapacityError()
+            | errors.WorkspaceError()
+            | errors.HostTaken()
+        ):
             return 409
-        case NotJoined():
+        case errors.NotJoined():
             return 410
-        case VersionMismatch():
+        case errors.VersionMismatch():
             return 426
-        case InvalidInput():
+        case errors.InvalidInput():
             return 400
-        case StoreError() | EngineBusy() | HostLost():
+        case errors.StoreError() | errors.EngineBusy() | errors.HostLost():
             return 503
     return 500
 

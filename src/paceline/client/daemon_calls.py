@@ -12,19 +12,11 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from paceline import errors
 from paceline.client.home_daemon import own_token, own_url
 from paceline.core.signals import KINDS, Signal
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.verdicts import Reason
-from paceline.errors import (
-    CapacityError,
-    DaemonError,
-    DaemonUnreachable,
-    InvalidInput,
-    PacelineError,
-    TicketConflict,
-    UnknownName,
-)
 
 RESPONSE_SECONDS = 10.0
 """The longest time for a response, besides the time that a call asks to wait. A healthy daemon takes milliseconds."""
@@ -103,7 +95,7 @@ class DaemonConnection:
         for _ in self._addresses[1:]:
             try:
                 return await self._send(method, path, body, within)
-            except DaemonUnreachable as error:
+            except errors.DaemonUnreachable as error:
                 if not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
                     raise
         return await self._send(method, path, body, within)
@@ -114,7 +106,7 @@ class DaemonConnection:
 
     async def _send(self, method: str, path: str, body: Mapping[str, object] | None, within: float) -> httpx.Response:
         if self._is_closed:
-            raise CapacityError("the client is closed")
+            raise errors.CapacityError("the client is closed")
         url = self.url
         content = None if body is None else msgspec.json.encode(body)
         token = self._token = self._token or own_token(url, os.environ)
@@ -124,7 +116,7 @@ class DaemonConnection:
             if self._token != token:  # it was rotated
                 response = await self._request(method, url, path, content, within)
         if response.status_code in UNAVAILABLE:
-            raise DaemonUnreachable(f"the daemon at {url} is not available now: {text_of_problem(response)}")
+            raise errors.DaemonUnreachable(f"the daemon at {url} is not available now: {text_of_problem(response)}")
         if response.status_code in NOT_AUTHORIZED or response.status_code >= 500:
             raise error_of(response)
         return response
@@ -136,15 +128,17 @@ class DaemonConnection:
             return await self._http.request(method, url + path, content=content, headers=headers, timeout=timeout)
         except httpx.TransportError as error:
             if self._is_closed:
-                raise CapacityError("the client was closed while this call waited") from None
+                raise errors.CapacityError("the client was closed while this call waited") from None
             self._turn_to_next()
             detail = str(error) or type(error).__name__
             if BAD_CERTIFICATE in detail:
-                raise DaemonError(
+                raise errors.DaemonError(
                     f"the certificate of the daemon at {url} is not trusted ({detail}); "
                     "name the file with its authority in SSL_CERT_FILE"
                 ) from error
-            raise DaemonUnreachable(f"no daemon answers at {url} ({detail}); start one with `paceline up`") from error
+            raise errors.DaemonUnreachable(
+                f"no daemon answers at {url} ({detail}); start one with `paceline up`"
+            ) from error
 
     def _turn_to_next(self) -> None:
         """Use the next address from now on."""
@@ -160,7 +154,7 @@ def trusted_authorities() -> ssl.SSLContext:
         return httpx.create_ssl_context()
     except OSError as error:
         named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
-        raise InvalidInput(f"SSL_CERT_FILE or SSL_CERT_DIR: {named} has no certificates: {error}") from error
+        raise errors.InvalidInput(f"SSL_CERT_FILE or SSL_CERT_DIR: {named} has no certificates: {error}") from error
 
 
 def _addresses(text: str) -> list[str]:
@@ -170,9 +164,9 @@ def _addresses(text: str) -> list[str]:
         try:
             httpx.URL(each)
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"url {each!r:.80} is not a valid URL: {error}") from None
+            raise errors.InvalidInput(f"url {each!r:.80} is not a valid URL: {error}") from None
     if not found:
-        raise InvalidInput(f"url {text!r:.80} names no address")
+        raise errors.InvalidInput(f"url {text!r:.80} names no address")
     return found
 
 
@@ -184,7 +178,7 @@ def scope_path(scope: str) -> str:
 def signal_body(signal: Signal) -> dict[str, object]:
     kind = next((kind for kind, each in KINDS.items() if type(signal) is each), None)
     if kind is None:
-        raise InvalidInput(f"expected a signal of paceline.core.signals; got {signal!r:.80}")
+        raise errors.InvalidInput(f"expected a signal of paceline.core.signals; got {signal!r:.80}")
     fields = {name: value for name, value in msgspec.structs.asdict(signal).items() if value is not None}
     fields.pop("ticket", None)
     return fields | {"kind": kind}
@@ -205,17 +199,17 @@ def decode_reply(response: httpx.Response, kind: type[Type]) -> Type:
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.DecodeError as error:
-        raise DaemonError(f"{response.url} answered, but not as a Paceline daemon: {error}") from None
+        raise errors.DaemonError(f"{response.url} answered, but not as a Paceline daemon: {error}") from None
 
 
-def error_of(response: httpx.Response) -> PacelineError:
+def error_of(response: httpx.Response) -> errors.PacelineError:
     """Return the error of an unsuccessful response."""
     detail = text_of_problem(response)
     match response.status_code:
         case 400:
-            return InvalidInput(detail)
+            return errors.InvalidInput(detail)
         case 404:
-            return UnknownName(detail)
+            return errors.UnknownName(detail)
         case 422:
-            return TicketConflict(detail)
-    return DaemonError(f"{response.url} refused ({response.status_code}): {detail}")
+            return errors.TicketConflict(detail)
+    return errors.DaemonError(f"{response.url} refused ({response.status_code}): {detail}")

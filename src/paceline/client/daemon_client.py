@@ -18,6 +18,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from paceline import errors
 from paceline.client.daemon_calls import (
     RESPONSE_SECONDS,
     DaemonConnection,
@@ -34,17 +35,6 @@ from paceline.core import Deferred, ScopeStatus
 from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
 from paceline.core.values.validation import check_callable, check_limit, check_name, check_seconds
-from paceline.errors import (
-    CapacityError,
-    DaemonError,
-    DaemonUnreachable,
-    InvalidInput,
-    MaxRunsExceeded,
-    MaxSessionsExceeded,
-    SlotLost,
-    SlotTimeout,
-    TicketConflict,
-)
 from paceline.limiter import LimiterStatus, OnQueued, QueueOptions
 
 log = logging.getLogger("paceline.client")
@@ -155,7 +145,7 @@ class ClientSlot:
         """Return the response. Raises `SlotLost` if the daemon does not know the slot any more."""
         if response.status_code in (404, 409):
             self._is_lost = True
-            raise SlotLost(text_of_problem(response))
+            raise errors.SlotLost(text_of_problem(response))
         return response
 
     async def keep_renewed(self) -> None:
@@ -166,10 +156,10 @@ class ClientSlot:
             try:
                 await self.renew()
                 pause = self._ttl / RENEWALS_PER_LEASE
-            except SlotLost as error:
+            except errors.SlotLost as error:
                 log.warning("%r is lost: %s", self, error)
                 return
-            except DaemonError as error:
+            except errors.DaemonError as error:
                 log.warning("%r could not be renewed: %s", self, error)
                 pause = min(LONGEST_RETRY_SECONDS, self._ttl / RENEWALS_PER_LEASE)
 
@@ -179,7 +169,7 @@ class ClientSlot:
             try:
                 await self.release()
                 return
-            except DaemonError as error:
+            except errors.DaemonError as error:
                 log.warning("%r could not be released: %s", self, error)
             await self._clock.sleep(pause)
         log.warning("%r was not released; its lease will expire", self)
@@ -235,7 +225,7 @@ class SlotWait:
         while True:
             try:
                 reply = await self._take(wait)
-            except DaemonUnreachable as error:
+            except errors.DaemonUnreachable as error:
                 await self._wait_for_daemon(error)
             else:
                 if isinstance(reply, ClientSlot):
@@ -245,13 +235,13 @@ class SlotWait:
                     on_queued(reply)
                     on_queued = None
                 if self._next_wait() <= 0:
-                    raise SlotTimeout(f"no slot within {self._timeout:g} s: {reply.detail}", reply)
+                    raise errors.SlotTimeout(f"no slot within {self._timeout:g} s: {reply.detail}", reply)
             wait = self._next_wait()
 
     def _next_wait(self) -> float:
         return POLL_SECONDS if self._until is None else min(POLL_SECONDS, max(0.0, self._until - self._clock.now()))
 
-    async def _wait_for_daemon(self, error: DaemonUnreachable) -> None:
+    async def _wait_for_daemon(self, error: errors.DaemonUnreachable) -> None:
         now = self._clock.now()
         could_not_connect = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
         if could_not_connect and not self._was_reachable:
@@ -259,7 +249,7 @@ class SlotWait:
         self._was_reachable = True
         self._failing_since = now if self._failing_since is None else self._failing_since
         if self._next_wait() <= 0:
-            raise SlotTimeout(f"no slot within {self._timeout:g} s: {error}") from error
+            raise errors.SlotTimeout(f"no slot within {self._timeout:g} s: {error}") from error
         if now - self._failing_since >= self._patience:
             raise error
         await self._clock.sleep(self._pause)
@@ -360,7 +350,7 @@ class Client:
         It is renewed until it is released. The daemon knows it by its name too, so a client that is back finds it.
         """
         check_name(session, "session")
-        await self._acquire_named(f"session:{session}", SESSIONS, session, MaxSessionsExceeded)
+        await self._acquire_named(f"session:{session}", SESSIONS, session, errors.MaxSessionsExceeded)
 
     async def acquire_run(self, session: str, run: str, *, scope: str | None = None) -> None:
         """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for one that has it."""
@@ -368,10 +358,14 @@ class Client:
         key = f"run:{check_name(run, 'run')}"
         owner = self._named[key].session if key in self._named else session
         if owner != session:
-            raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
-        await self._acquire_named(key, RUNS if scope is None else canonical_scope(scope), session, MaxRunsExceeded)
+            raise errors.TicketConflict(
+                f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}"
+            )
+        await self._acquire_named(
+            key, RUNS if scope is None else canonical_scope(scope), session, errors.MaxRunsExceeded
+        )
 
-    async def _acquire_named(self, key: str, scope: str, session: str, error: type[CapacityError]) -> None:
+    async def _acquire_named(self, key: str, scope: str, session: str, error: type[errors.CapacityError]) -> None:
         named = self._named.get(key)
         if named is not None and not named.slot.lost:
             return
@@ -409,9 +403,9 @@ class Client:
         if session is not None:
             check_name(session, "session")
         if type(priority) is not int:
-            raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
+            raise errors.InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
         if since is not None and type(since) not in (float, int):
-            raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
+            raise errors.InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         return {
             "scope": scope,
             "session": session,

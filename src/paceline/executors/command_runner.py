@@ -22,17 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from paceline.core.values.channels import Channel
+from paceline.executors import supervisor
 from paceline.executors.proc_table import children_of, descendants_of
-from paceline.executors.supervisor import (
-    LIBC,
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
-    UNKILLABLE_SECONDS,
-    die_with,
-    end_descendants,
-    has_children,
-    signal_one,
-)
 
 NOT_STARTED = 126
 """The exit code that shells use for a command that cannot be executed."""
@@ -49,8 +40,8 @@ def become_guard(command: Sequence[str], env: Mapping[str, str], parent: int, co
     """
     code = NOT_STARTED
     try:
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        supervisor.LIBC.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        supervisor.LIBC.prctl(supervisor.PR_SET_PDEATHSIG, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
             signal.signal(number, signal.SIG_IGN)  # keys of the terminal are meant for the command
@@ -66,7 +57,7 @@ def become_guard(command: Sequence[str], env: Mapping[str, str], parent: int, co
 
 def _become_command(command: Sequence[str], env: Mapping[str, str], guard: int, connect: Callable[[], None]) -> None:
     try:
-        die_with(guard)
+        supervisor.die_with(guard)
         connect()
         # An ignored signal stays ignored after exec. Python ignores some, and the guard ignores others.
         for number in signal.valid_signals():
@@ -91,12 +82,12 @@ def _watch(command: int, parent: int) -> int:
         code = _reap(command)
         if code is not None:
             if kill_at is not None:
-                end_descendants()
+                supervisor.end_descendants()
             return code
         if received is not None and received.si_signo != signal.SIGCHLD and kill_at is None:
             kill_at = time.monotonic() + GRACE_SECONDS
             for pid in descendants_of(os.getpid()):
-                signal_one(pid, received.si_signo)
+                supervisor.signal_one(pid, received.si_signo)
         if kill_at is not None and time.monotonic() >= kill_at:
             _kill_tree()
             return _KILLED
@@ -121,10 +112,10 @@ def _reap(command: int) -> int | None:
 
 def _kill_tree() -> None:
     """Kill all descendants. As their parents end, they become our children."""
-    give_up_at = time.monotonic() + UNKILLABLE_SECONDS
-    while has_children() and time.monotonic() < give_up_at:
+    give_up_at = time.monotonic() + supervisor.UNKILLABLE_SECONDS
+    while supervisor.has_children() and time.monotonic() < give_up_at:
         for pid in children_of(os.getpid()):
-            signal_one(pid, signal.SIGKILL)
+            supervisor.signal_one(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 

@@ -24,7 +24,7 @@ import msgspec
 from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
 from paceline.core.values.channels import Channel
 from paceline.errors import ExecutorError, InvalidInput
-from paceline.executors import supervisor
+from paceline.executors import spool, supervisor
 from paceline.executors.interface import (
     DEFAULT_GRACE_SECONDS,
     Cause,
@@ -37,21 +37,6 @@ from paceline.executors.interface import (
     SessionState,
 )
 from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks, stat_fields
-from paceline.executors.spool import (
-    ArchivePruner,
-    OutputReader,
-    SessionStatus,
-    Spool,
-    has_status_file,
-    is_locked,
-    is_no_file_free,
-    last_log_line,
-    read_session_status,
-    request_stop,
-    spool_error,
-    take_lock,
-    write_input,
-)
 from paceline.executors.spool_writer import Value, write_status
 
 UNKNOWN_END_SECONDS = 0.1
@@ -87,7 +72,7 @@ class SupervisorWatch:
         self._overdue_since: float | None = None
         self._stopped_since: float | None = None
 
-    def verdict(self, status: SessionStatus, now: float) -> Cause | None:
+    def verdict(self, status: spool.SessionStatus, now: float) -> Cause | None:
         """Return the limit at which the supervisor should have ended its session, and did not."""
         if status.supervisor_pid is None or status.monotonic_at is None:
             return None
@@ -120,9 +105,9 @@ class ProcessHandle:
         self.attempt_id = attempt_id
         self.folder = folder
         self.killed: tuple[int, ...] = ()
-        self._readers = {channel: OutputReader(folder, channel) for channel in self.channels}
+        self._readers = {channel: spool.OutputReader(folder, channel) for channel in self.channels}
         self._child_pid = child_pid
-        self._status: SessionStatus | None = None
+        self._status: spool.SessionStatus | None = None
         self._over: SessionState | None = None
         self._stop_grace: float | None = None
         self._watch = SupervisorWatch()
@@ -139,7 +124,7 @@ class ProcessHandle:
                     return self._running()
                 self._over = self._conclude()
             except OSError as error:
-                if not is_no_file_free(error):
+                if not spool.is_no_file_free(error):
                     raise
                 return SessionState(phase="running")
         return self._over
@@ -150,7 +135,7 @@ class ProcessHandle:
 
     def rewind(self) -> None:
         """Read the output from its beginning again."""
-        self._readers = {channel: OutputReader(self.folder, channel) for channel in self.channels}
+        self._readers = {channel: spool.OutputReader(self.folder, channel) for channel in self.channels}
 
     def written_at(self, channel: Channel) -> float | None:
         """Return the time of the last write to the file that the last piece came from."""
@@ -160,7 +145,7 @@ class ProcessHandle:
         """Return whether the supervisor is alive."""
         if self.pidfd is None:
             self._attach()
-        return is_locked(self.folder) if self.pidfd is None else not _has_exited(self.pidfd)
+        return spool.is_locked(self.folder) if self.pidfd is None else not _has_exited(self.pidfd)
 
     def _attach(self) -> None:
         """Open a pidfd of a supervisor that another engine started, once it has written its pid."""
@@ -183,7 +168,7 @@ class ProcessHandle:
         if self.state().is_over:
             return
         self._stop_grace = grace
-        request_stop(self.folder, grace)
+        spool.request_stop(self.folder, grace)
         self._signal_supervisor(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -204,7 +189,7 @@ class ProcessHandle:
         cause = None if status is None else self._watch.verdict(status, now)
         if cause is None:
             return
-        self._status = read_session_status(self.folder)
+        self._status = spool.read_session_status(self.folder)
         if self._status == status:  # else it has noted time in which it could not run
             self.kill()
             self._over = _ended_by_us(self.state(), cause)
@@ -219,7 +204,7 @@ class ProcessHandle:
         if self._child_pid is not None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._child_pid, os.WNOHANG)
-        status = read_session_status(self.folder)
+        status = spool.read_session_status(self.folder)
         if status is None or status.phase == "running":
             self.killed = kill_leftovers(self.folder, status)
             return _lost(self.folder, status)
@@ -237,9 +222,9 @@ class ProcessHandle:
             return SessionState(phase="running")
         return SessionState(phase="running", pid=status.pid, started_at=status.started_at)
 
-    def _running_status(self) -> SessionStatus | None:
+    def _running_status(self) -> spool.SessionStatus | None:
         if self._status is None:
-            self._status = read_session_status(self.folder)
+            self._status = spool.read_session_status(self.folder)
         return self._status
 
 
@@ -258,10 +243,10 @@ class ProcessExecutor:
         columns: int = COLUMNS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.spool = Spool(spool_root)
+        self.spool = spool.Spool(spool_root)
         self._rows, self._columns = rows, columns
         self._lease_file = lease_file
-        self._pruner = ArchivePruner(self.spool)
+        self._pruner = spool.ArchivePruner(self.spool)
         self._running_time = supervisor.RunningTime(CHECK_SECONDS, monotonic)
         self._handles: dict[str, ProcessHandle] = {}
         self._watched: dict[int, ProcessHandle] = {}
@@ -276,7 +261,7 @@ class ProcessExecutor:
             pid = self._start_supervisor(launch, folder)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise spool_error(self.spool.root, error) from error
+            raise spool.spool_error(self.spool.root, error) from error
         return self._keep(_handle_type(folder)(launch.attempt_id, folder, pid))
 
     def adopt(self, attempt_id: str) -> ProcessHandle | None:
@@ -391,10 +376,10 @@ class ProcessExecutor:
 
     def _start_supervisor(self, launch: Launch, folder: str) -> int | None:
         """Return the supervisor's pid; None if the system refuses a command line of this size."""
-        lock = take_lock(folder)
+        lock = spool.take_lock(folder)
         try:
             if launch.stdin:
-                write_input(folder, launch.stdin)
+                spool.write_input(folder, launch.stdin)
             if launch.terminal:
                 with open(os.path.join(folder, TERMINAL_MARK), "w"):
                     pass  # before the supervisor starts, so that any engine that adopts the session knows its type
@@ -500,15 +485,15 @@ def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
     )
 
 
-def _lost(folder: str, status: SessionStatus | None) -> SessionState:
+def _lost(folder: str, status: spool.SessionStatus | None) -> SessionState:
     if status is not None and status.boot_id != boot_id():
         message = "the machine was restarted while it ran"
-    elif status is None and has_status_file(folder):
+    elif status is None and spool.has_status_file(folder):
         message = "its final status cannot be read"
     elif not os.path.isdir(folder):
         message = f"its folder was deleted from the spool while it ran ({folder})"
     else:
-        message = last_log_line(folder) or "its supervisor was killed"
+        message = spool.last_log_line(folder) or "its supervisor was killed"
     pid, started_at = (None, None) if status is None else (status.pid, status.started_at)
     return SessionState(phase="lost", pid=pid, started_at=started_at, message=message)
 
@@ -542,7 +527,7 @@ def raise_file_limit(sessions: int) -> str | None:
 # while its group exists.
 
 
-def kill_leftovers(folder: str, status: SessionStatus | None) -> tuple[int, ...]:
+def kill_leftovers(folder: str, status: spool.SessionStatus | None) -> tuple[int, ...]:
     """Kill leftovers of the session until none is found. Return their pids."""
     killed: dict[int, None] = {}
     while found := [pid for pid in find_leftovers(folder, status) if pid not in killed]:
@@ -553,7 +538,7 @@ def kill_leftovers(folder: str, status: SessionStatus | None) -> tuple[int, ...]
     return tuple(killed)
 
 
-def find_leftovers(folder: str, status: SessionStatus | None) -> list[int]:
+def find_leftovers(folder: str, status: spool.SessionStatus | None) -> list[int]:
     """Return the pids that provably belong to the session of this folder."""
     if status is not None and status.boot_id != boot_id():
         return []
@@ -566,14 +551,14 @@ def find_leftovers(folder: str, status: SessionStatus | None) -> list[int]:
     return [pid for pid in living if pid in marked or pid in group]
 
 
-def _is_in_group(fields: list[bytes], status: SessionStatus | None) -> bool:
+def _is_in_group(fields: list[bytes], status: spool.SessionStatus | None) -> bool:
     """Return whether the process is in the group or session with the agent's number, and not older than the agent."""
     if status is None or status.pid is None or status.ticks is None:
         return False
     return str(status.pid).encode() in fields[2:4] and int(fields[19]) >= status.ticks
 
 
-def _is_agent_there(status: SessionStatus | None) -> bool:
+def _is_agent_there(status: spool.SessionStatus | None) -> bool:
     """Return whether the agent's pid still means the agent: it may be about to die, or a zombie."""
     if status is None or status.pid is None or status.ticks is None:
         return False
@@ -626,7 +611,7 @@ class TerminalHandle(ProcessHandle):
     def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
         super().__init__(attempt_id, folder, child_pid)
         self._renderer: BoundedScreen | None = None
-        self._unrendered = OutputReader(folder, "screen")
+        self._unrendered = spool.OutputReader(folder, "screen")
 
     def screen(self) -> list[str]:
         """Return the rows of the screen. Rendering starts with the first call."""
@@ -670,5 +655,5 @@ def _handle_type(folder: str) -> type[ProcessHandle]:
 
 def _size(folder: str) -> tuple[int, int]:
     """Return columns and rows as the supervisor recorded them: an engine that adopts the session does not know them."""
-    status = read_session_status(folder)
+    status = spool.read_session_status(folder)
     return (COLUMNS, ROWS) if status is None else (status.columns or COLUMNS, status.rows or ROWS)

@@ -24,15 +24,7 @@ from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
 from paceline.protocols import tokens_by_bytes, tokens_used
 from paceline.store import Balances, Cost, SpendRow
-from paceline.views.gateway_calls import (
-    GatewayActivity,
-    GatewayCall,
-    GatewayCalls,
-    GatewayCounts,
-    GatewayRequest,
-    GatewayRequests,
-    MemberFailure,
-)
+from paceline.views import gateway_calls
 
 log = logging.getLogger("paceline.gateway")
 
@@ -87,7 +79,7 @@ class RequestTimes:
         self._metrics.gateway_wait_seconds.observe(self.waited)
 
 
-class RequestAccounting(GatewayCalls):
+class RequestAccounting(gateway_calls.GatewayCalls):
     """The books of one gateway."""
 
     def __init__(self, clock: Clock, spend: SpendLedger, metrics: MetricsRegistry) -> None:
@@ -96,7 +88,7 @@ class RequestAccounting(GatewayCalls):
         self.metrics = metrics
         self.why: Why = _unknown
         """Returns why a ticket waits."""
-        self.failures: Callable[[], list[MemberFailure]] = list
+        self.failures: Callable[[], list[gateway_calls.MemberFailure]] = list
         """Returns the accounts of pools that fail."""
         self.model_names = ModelNames()
         self._clock = clock
@@ -197,21 +189,21 @@ class RequestAccounting(GatewayCalls):
 
     # -- for people --------------------------------------------------------------------------------
 
-    def counts(self) -> GatewayCounts:
+    def counts(self) -> gateway_calls.GatewayCounts:
         """Return how many requests there are."""
         now, live = self._clock.now(), list(self.log.live())
         waiting = sum(each.ticket is not None for each in live)
-        return GatewayCounts(
+        return gateway_calls.GatewayCounts(
             in_flight=len(live) - waiting,
             waiting=waiting,
             per_minute=self.log.arrivals.total(now),
             refused_per_minute=self.log.refusals.total(now),
         )
 
-    def activity(self) -> GatewayActivity:
+    def activity(self) -> gateway_calls.GatewayActivity:
         """Return the counts, where requests wait, and what this day has used."""
         today = self.spend.today()
-        return GatewayActivity(
+        return gateway_calls.GatewayActivity(
             **msgspec.structs.asdict(self.counts()),
             waiting_by_scope=dict(Counter(each.scope for each in self.log.live() if each.ticket is not None)),
             failures=self.failures(),
@@ -220,18 +212,18 @@ class RequestAccounting(GatewayCalls):
             cost_today=Cost(billed=today.billed or None, imputed=today.imputed or None),
         )
 
-    def requests(self, limit: int) -> GatewayRequests:
+    def requests(self, limit: int) -> gateway_calls.GatewayRequests:
         """Return the requests that run and wait, and the last `limit` that ended."""
         live = list(self.log.live())
         running = [each for each in live if each.ticket is None]
         waiting = [each for each in live if each.ticket is not None]
-        return GatewayRequests(
+        return gateway_calls.GatewayRequests(
             running=[self._view(each) for each in running[:MOST_LISTED]],
             waiting=[self._view(each) for each in waiting[:MOST_LISTED]],
             recent=[self._view(each) for each in islice(self.log.recent(), limit)],
         )
 
-    def request(self, request_id: str) -> GatewayRequest | None:
+    def request(self, request_id: str) -> gateway_calls.GatewayRequest | None:
         """Return one request, as long as it is known."""
         record = self.log.find(request_id)
         return None if record is None else self._view(record)
@@ -248,7 +240,7 @@ class RequestAccounting(GatewayCalls):
         """Return what the store does not have yet."""
         return self.spend.unsaved()
 
-    def _view(self, record: CallRecord) -> GatewayRequest:
+    def _view(self, record: CallRecord) -> gateway_calls.GatewayRequest:
         now = self._clock.now()
         reason, retry_at, waited = record.reason, record.retry_at, record.waited_seconds
         if record.ticket is not None:
@@ -257,8 +249,8 @@ class RequestAccounting(GatewayCalls):
                 reason, retry_at = deferred.reason, deferred.retry_at
         seconds = round(max(0.0, now - record.began_at), 6) if record.seconds is None else record.seconds
         now_known = {"reason": reason, "retry_at": retry_at, "waited_seconds": round(waited, 6)}
-        known = fields_of(GatewayCall, record) | now_known
-        return GatewayRequest(**known, seconds=seconds, cost=self.spend.cost_of(record))
+        known = fields_of(gateway_calls.GatewayCall, record) | now_known
+        return gateway_calls.GatewayRequest(**known, seconds=seconds, cost=self.spend.cost_of(record))
 
 
 def _unknown(ticket_id: str) -> Deferred | None:

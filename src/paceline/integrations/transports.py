@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from paceline import protocols
 from paceline.client.daemon_client import Client
 from paceline.core.signals import Signal
 from paceline.core.values.scopes import path_scopes
@@ -24,24 +25,6 @@ from paceline.core.values.validation import check_name, check_seconds
 from paceline.core.values.verdicts import Deferred
 from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
 from paceline.limiter import Limiter
-from paceline.protocols import (
-    Family,
-    OwnResponse,
-    RequestReader,
-    ResponseReader,
-    detect_name,
-    error_body,
-    error_headers,
-    family_of,
-    login_refusal,
-    model_in_path,
-    presented_key,
-    response_reader,
-    response_when_held,
-    response_when_timed_out,
-    scope_of,
-    takes_slot,
-)
 from paceline.protocols.responses import should_retry, signals_at_end, signals_of, signals_of_broken, with_pause
 
 Request = Any
@@ -83,14 +66,14 @@ def transport_settings(
 class HeldError(Exception):
     """The account is held until a person acts, so waiting is useless."""
 
-    def __init__(self, response: OwnResponse) -> None:
+    def __init__(self, response: protocols.OwnResponse) -> None:
         super().__init__(response.message)
         self.response = response
 
 
 def raise_if_held(deferred: Deferred) -> None:
     """Raise `HeldError` when a request joins the queue of a held account."""
-    if (response := response_when_held(deferred)) is not None:
+    if (response := protocols.response_when_held(deferred)) is not None:
         raise HeldError(response)
 
 
@@ -103,29 +86,31 @@ class LimitedRequest:
         self.since = now
         self.deadline = now + settings.max_wait
         self.path = request.url.path
-        self.takes_slot = takes_slot(request.method, self.path)
+        self.takes_slot = protocols.takes_slot(request.method, self.path)
         self.refused: Response | None = None
         """The last error response of the provider."""
         self._headers = lowered_headers(request.headers)
         self._target: bytes = request.url.raw_path
-        self._family: Family = family_of(settings.provider, self.path)
-        self._name = detect_name(settings.provider)
+        self._family: protocols.Family = protocols.family_of(settings.provider, self.path)
+        self._name = protocols.detect_name(settings.provider)
         body = self._body_of(request)
         self._can_repeat = body is not None
-        reader = RequestReader()
+        reader = protocols.RequestReader()
         reader.feed(body or b"")
         if body is not None and reader.needs_whole:
             reader.read_whole(body)
         self.tokens = reader.tokens()
-        self.scope = scope_of(settings.provider, settings.account, model_in_path(self.path) or reader.model)
+        self.scope = protocols.scope_of(
+            settings.provider, settings.account, protocols.model_in_path(self.path) or reader.model
+        )
 
     # -- before it is sent ---------------------------------------------------------------------------
 
     def login_refused(self) -> Response | None:
         """Return the response to a request with a subscription's login, which belongs to the vendor's own CLI."""
-        key = presented_key(self._headers, self._target)
-        message = None if key is None else login_refusal(key.value, self.settings.provider)
-        return None if message is None else self.own_response(OwnResponse(403, "subscription", message))
+        key = protocols.presented_key(self._headers, self._target)
+        message = None if key is None else protocols.login_refusal(key.value, self.settings.provider)
+        return None if message is None else self.own_response(protocols.OwnResponse(403, "subscription", message))
 
     def seconds_left(self, now: float) -> float:
         return max(0.0, self.deadline - now)
@@ -134,7 +119,7 @@ class LimitedRequest:
         """Return the response after the wait for a slot ran out: the provider's own refusal, if there was one."""
         if self.refused is not None:
             return self.refused
-        return self.own_response(response_when_timed_out(str(error), error.deferred, now))
+        return self.own_response(protocols.response_when_timed_out(str(error), error.deferred, now))
 
     # -- after ---------------------------------------------------------------------------------------
 
@@ -149,7 +134,7 @@ class LimitedRequest:
         return signals_of_broken(self._name, response.status_code, lowered_headers(response.headers), seen_at=now)
 
     def signals_at_end(
-        self, status: int, headers: list[Header], reader: ResponseReader | None, now: float
+        self, status: int, headers: list[Header], reader: protocols.ResponseReader | None, now: float
     ) -> list[Signal]:
         """Return the signals of a success that was read to its end, or as far as the client wanted."""
         return signals_at_end(self._name, status, headers, error=b"", reader=reader, seen_at=now)
@@ -175,10 +160,10 @@ class LimitedRequest:
             return None
         return body
 
-    def own_response(self, response: OwnResponse) -> Response:
+    def own_response(self, response: protocols.OwnResponse) -> Response:
         """Return a response in the provider's shape, so that its SDK raises the matching exception."""
-        body = error_body(self._family, response.status, response.code, response.message)
-        headers = error_headers(response.status, response.retry_after)
+        body = protocols.error_body(self._family, response.status, response.code, response.message)
+        headers = protocols.error_headers(response.status, response.retry_after)
         return self.library.Response(response.status, headers=headers, content=body)
 
 
@@ -255,7 +240,7 @@ class _SlotHolder:
 class _Stream:
     """The bytes of a response as they come, read in passing. Its end releases the slot."""
 
-    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
+    def __init__(self, inner: Any, reader: protocols.ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
         self._inner = inner
         self._reader = reader
         self._holder = holder
@@ -263,7 +248,7 @@ class _Stream:
 
 
 class _AsyncStream(_Stream):
-    def __init__(self, inner: Any, reader: ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
+    def __init__(self, inner: Any, reader: protocols.ResponseReader | None, holder: _SlotHolder, at_end: Any) -> None:
         super().__init__(inner, reader, holder, at_end)
         weakref.finalize(self, _drop, holder, asyncio.get_running_loop()).atexit = False
 
@@ -466,7 +451,7 @@ class _Slots(Generic[Source]):
 
     def _counted(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> Any:
         headers = lowered_headers(response.headers)
-        reader = response_reader(headers)
+        reader = protocols.response_reader(headers)
         at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
         stream = _stream_of(self._kind.stream, limited.library, self._kind.stream_base)
         return stream(response.stream, reader, holder, lambda: at_end(self._now()))

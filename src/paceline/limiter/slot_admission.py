@@ -17,21 +17,12 @@ from types import TracebackType
 
 import msgspec
 
+from paceline import errors
 from paceline.clock import TimerHandle
 from paceline.core import Deferred, Granted, Ticket
 from paceline.core.signals import Signal
 from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
 from paceline.core.values.validation import check_callable, check_name, check_seconds
-from paceline.errors import (
-    CapacityError,
-    InvalidInput,
-    InvalidScope,
-    MaxRunsExceeded,
-    MaxSessionsExceeded,
-    SlotLost,
-    SlotTimeout,
-    TicketConflict,
-)
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.slot import AdmissionRequest, Slot
 from paceline.limiter.threads import HomeLoop
@@ -62,23 +53,25 @@ class NamedSlots:
         """Take a slot for a whole session, or raise `MaxSessionsExceeded`. No-op for one that has it."""
         ticket_id = SESSION_PREFIX + check_name(session, "session")
         scopes = (SESSIONS, *(path_scopes(scope) if scope is not None else ()))
-        self._acquire(Ticket(ticket_id, scopes, leased=False), session, MaxSessionsExceeded)
+        self._acquire(Ticket(ticket_id, scopes, leased=False), session, errors.MaxSessionsExceeded)
 
     def acquire_run(self, session: str, run: str, scope: str | None) -> None:
         """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for one that has it."""
         ticket_id = RUN_PREFIX + check_name(run, "run")
         owner = self._run_owner.get(ticket_id, check_name(session, "session"))
         if owner != session:
-            raise TicketConflict(f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}")
+            raise errors.TicketConflict(
+                f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}"
+            )
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
         parent = self.session_ticket(session)
-        self._acquire(Ticket(ticket_id, scopes, parent=parent, leased=False), session, MaxRunsExceeded)
+        self._acquire(Ticket(ticket_id, scopes, parent=parent, leased=False), session, errors.MaxRunsExceeded)
         self._run_owner[ticket_id] = session
 
-    def _acquire(self, ticket: Ticket, session: str, error: type[CapacityError]) -> None:
+    def _acquire(self, ticket: Ticket, session: str, error: type[errors.CapacityError]) -> None:
         driver = self._driver
         if driver.is_closed:
-            raise CapacityError("the limiter is closed")
+            raise errors.CapacityError("the limiter is closed")
         if ticket.id in self._by_session.get(session, ()):
             if self._governor.renew(ticket.id, now=driver.now()):  # one from before a restart has found its holder
                 self._heard_at[session] = driver.now()
@@ -294,7 +287,7 @@ class SlotAdmission:
         while not (self._driver.grants_count() or self._driver.is_closed):
             waited = self._now() - began
             if request.timeout is not None and waited >= request.timeout:
-                raise SlotTimeout(f"no slot within {request.timeout:g} s: {NOT_LEADING}")
+                raise errors.SlotTimeout(f"no slot within {request.timeout:g} s: {NOT_LEADING}")
             await self._driver.clock.sleep(NOT_LEADING_SECONDS)
         if request.timeout is None:
             return request
@@ -303,7 +296,7 @@ class SlotAdmission:
     def try_enter(self, request: AdmissionRequest) -> Slot | Deferred:
         """Return a slot now, or the reason why there is none."""
         if not self._driver.grants_count():
-            raise CapacityError(NOT_LEADING)
+            raise errors.CapacityError(NOT_LEADING)
         ticket = self._ticket(request)
         verdict = self._governor.try_request(ticket, now=self._now())
         if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
@@ -312,15 +305,15 @@ class SlotAdmission:
 
     def _ticket(self, request: AdmissionRequest) -> Ticket:
         if self._driver.is_closed:
-            raise CapacityError("the limiter is closed")
+            raise errors.CapacityError("the limiter is closed")
         scope, priority, since = request.scope, request.priority, request.since
         if type(scope) is not str:
-            raise InvalidScope(f"a scope is text, provider/account/model; got {scope!r:.80}")
+            raise errors.InvalidScope(f"a scope is text, provider/account/model; got {scope!r:.80}")
         scopes = self._paths.get(scope) or self._parse(scope)
         if type(priority) is not int:
-            raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
+            raise errors.InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
         if since is not None and type(since) not in (float, int):
-            raise InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
+            raise errors.InvalidInput(f"since must be a time in seconds, or None; got {since!r:.80}")
         self._count = number = self._count + 1
         session, group = request.session, request.group
         parent = self._named.session_ticket(check_name(session, "session")) if session is not None else None
@@ -386,7 +379,7 @@ class SlotAdmission:
         future = self._futures.get(ticket_id)
         why = self._driver.call(self._governor.why, ticket_id)
         if future is not None and not future.done() and why is not None:
-            future.set_exception(SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
+            future.set_exception(errors.SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
 
     def _stop_waiting(self, ticket_id: str) -> None:
         """Take a ticket out that was cancelled or timed out, also in the same tick as its grant."""
@@ -409,7 +402,7 @@ class SlotAdmission:
         for ticket_id, future in list(self._futures.items()):
             self._governor.cancel(ticket_id, now=self._now())
             if not future.done():
-                future.set_exception(CapacityError("the limiter was closed while this ticket waited"))
+                future.set_exception(errors.CapacityError("the limiter was closed while this ticket waited"))
         self._cancel_timeouts()
 
     def _abandon(self, ticket_id: str) -> None:
@@ -440,7 +433,7 @@ class SlotAdmission:
         renewed = not slot.lost and self._governor.renew(slot.id, now=self._now())
         self._driver.carry_out()
         if not renewed:
-            raise SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; others may have its places now")
+            raise errors.SlotLost(f"{slot.id} in {slot.scope} was not renewed in time; others may have its places now")
 
     def report(self, slot: Slot, signal: Signal) -> None:
         if isinstance(signal, Signal):

@@ -29,14 +29,7 @@ from paceline.api.schemas import (
 )
 from paceline.engine import commands
 from paceline.engine.commands import find_campaign
-from paceline.engine.work.retention import (
-    attempts_of_campaign,
-    check_workspaces,
-    leave_workspaces,
-    remove_campaign_output,
-    remove_workspaces,
-    workspaces_of_campaign,
-)
+from paceline.engine.work import retention
 from paceline.errors import UnknownName
 from paceline.settings.checks import Document
 from paceline.settings.plan_file import CAMPAIGN, UNIT, CampaignChanges, Plan, plan_of
@@ -173,15 +166,15 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
 )
 async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> Ok:
     now = context.now
-    attempts = attempts_of_campaign(context.store, name)
-    workspaces = workspaces_of_campaign(context.store, name)
+    attempts = retention.attempts_of_campaign(context.store, name)
+    workspaces = retention.workspaces_of_campaign(context.store, name)
     if not force:
-        await asyncio.to_thread(check_workspaces, workspaces)
+        await asyncio.to_thread(retention.check_workspaces, workspaces)
     commands.delete_campaign(context.store, name, now=now)
     context.apply_commands()
-    await asyncio.to_thread(remove_campaign_output, context.spool, name, attempts, now)
-    leave_workspaces(context.store, workspaces, force=force)
-    kept = (await asyncio.to_thread(remove_workspaces, workspaces, force=force)).kept
+    await asyncio.to_thread(retention.remove_campaign_output, context.spool, name, attempts, now)
+    retention.leave_workspaces(context.store, workspaces, force=force)
+    kept = (await asyncio.to_thread(retention.remove_workspaces, workspaces, force=force)).kept
     for each in kept:
         log.warning("the workspace %s of the deleted campaign %s stays: %s", each.path, name, each.reason)
     return Ok()

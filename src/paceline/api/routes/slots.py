@@ -12,20 +12,8 @@ from litestar import Request, Response, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
+from paceline.api import bodies
 from paceline.api.auth import App, Header, Receive, Scope, Send
-from paceline.api.bodies import (
-    DETAILS,
-    INTERNAL_ERROR,
-    SMALL_BYTES,
-    ErrorBody,
-    HttpError,
-    check_media_type,
-    closes_connection,
-    decode_body,
-    http_error_body,
-    read_body,
-    status_of,
-)
 from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import (
     Ok,
@@ -49,14 +37,14 @@ SLOT_LOST = "slot_lost"
 
 
 NO_SUCH_SLOT = ResponseSpec(
-    ErrorBody, generate_examples=False, description="There is no such slot: it was released, or lost long ago"
+    bodies.ErrorBody, generate_examples=False, description="There is no such slot: it was released, or lost long ago"
 )
 LOST = ResponseSpec(
-    ErrorBody, generate_examples=False, description="`slot_lost`: the lease expired, and the slot was reclaimed"
+    bodies.ErrorBody, generate_examples=False, description="`slot_lost`: the lease expired, and the slot was reclaimed"
 )
 DEFERRED = ResponseSpec(SlotDeferral, generate_examples=False, description="No slot within the wait, and what binds")
 CONFLICT = ResponseSpec(
-    ErrorBody, generate_examples=False, description="`conflict`: the idempotency_key belongs to another request"
+    bodies.ErrorBody, generate_examples=False, description="`conflict`: the idempotency_key belongs to another request"
 )
 
 
@@ -68,7 +56,7 @@ CONFLICT = ResponseSpec(
     responses={409: DEFERRED, 422: CONFLICT},
 )
 async def acquire_slot(request: Request[Any, Any, Any], context: Context) -> Response[SlotGrant]:
-    return await acquire(context, await read_body(request, SlotRequest), request.receive)  # type: ignore[arg-type]
+    return await acquire(context, await bodies.read_body(request, SlotRequest), request.receive)  # type: ignore[arg-type]
 
 
 def _with_present_scope(context: ApiContext, body: SlotRequest) -> SlotRequest:
@@ -85,9 +73,9 @@ async def acquire(context: ApiContext, body: SlotRequest, receive: Receive) -> "
     except CallerGone:
         return JsonResponse(None, 499)  # nobody reads the response
     except TicketConflict as error:
-        return JsonResponse(ErrorBody("conflict", str(error)), 422)
+        return JsonResponse(bodies.ErrorBody("conflict", str(error)), 422)
     except CapacityError as error:
-        raise HttpError(503, str(error)) from None
+        raise bodies.HttpError(503, str(error)) from None
     if isinstance(outcome, Deferred):
         return JsonResponse(_deferral(outcome), 409)
     return JsonResponse(_grant(outcome), 201)
@@ -103,9 +91,9 @@ async def renew_slot(slot_id: FromPath[str], context: Context) -> Response[SlotG
     try:
         return JsonResponse(_grant(await context.engine.leases.renew(slot_id)), 200)
     except SlotLost as error:
-        return JsonResponse(ErrorBody(SLOT_LOST, str(error)), 409)
+        return JsonResponse(bodies.ErrorBody(SLOT_LOST, str(error)), 409)
     except CapacityError as error:
-        raise HttpError(503, str(error)) from None
+        raise bodies.HttpError(503, str(error)) from None
 
 
 @post(
@@ -116,13 +104,13 @@ async def renew_slot(slot_id: FromPath[str], context: Context) -> Response[SlotG
     responses={404: NO_SUCH_SLOT, 409: LOST},
 )
 async def signal_slot(request: Request[Any, Any, Any], slot_id: FromPath[str], context: Context) -> Response[Ok]:
-    signal = _signal(await read_body(request, SignalBody))
+    signal = _signal(await bodies.read_body(request, SignalBody))
     try:
         context.engine.leases.report(slot_id, signal)
     except SlotLost as error:
-        return JsonResponse(ErrorBody(SLOT_LOST, str(error)), 409)
+        return JsonResponse(bodies.ErrorBody(SLOT_LOST, str(error)), 409)
     except CapacityError as error:
-        raise HttpError(503, str(error)) from None
+        raise bodies.HttpError(503, str(error)) from None
     return JsonResponse(Ok(), 200)
 
 
@@ -145,7 +133,7 @@ async def release_session(
     try:
         return SessionRelease(session=session, released=await context.engine.leases.release_session(session))
     except CapacityError as error:
-        raise HttpError(503, str(error)) from None
+        raise bodies.HttpError(503, str(error)) from None
 
 
 async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -> "JsonResponse":
@@ -153,7 +141,7 @@ async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -
         was_held = await context.engine.leases.release(slot_id, was_used=was_used)
         return JsonResponse(SlotRelease(id=slot_id, released=was_held), 200)
     except CapacityError as error:
-        raise HttpError(503, str(error)) from None
+        raise bodies.HttpError(503, str(error)) from None
 
 
 @post(
@@ -163,7 +151,7 @@ async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -
     opt={"body": ScopeSignalBody},
 )
 async def signal_scope(request: Request[Any, Any, Any], context: Context) -> Ok:
-    body = await read_body(request, ScopeSignalBody)
+    body = await bodies.read_body(request, ScopeSignalBody)
     context.engine.leases.report_scope(_present(context, body.scope), _signal(body))
     return Ok()
 
@@ -208,7 +196,7 @@ def _signal(body: SignalBody) -> AnySignal:
     known = [name for name in kind.__struct_fields__ if name != "ticket"]
     for name in given:
         if name not in known:
-            raise HttpError(400, f"{name}: {body.kind} has no such field; it has {', '.join(known)}")
+            raise bodies.HttpError(400, f"{name}: {body.kind} has no such field; it has {', '.join(known)}")
     return kind(**given)
 
 
@@ -257,17 +245,17 @@ class SlotShortcut:
             else:
                 response = await release(self._context, slot_id)
         except PacelineError as error:
-            status = status_of(error)
-            closing = [(b"connection", b"close")] if closes_connection(status, scope["headers"]) else []
-            response = JsonResponse(http_error_body(status, str(error)), status, *closing)
+            status = bodies.status_of(error)
+            closing = [(b"connection", b"close")] if bodies.closes_connection(status, scope["headers"]) else []
+            response = JsonResponse(bodies.http_error_body(status, str(error)), status, *closing)
         except Exception:
             log.exception("%s %s failed", scope["method"], PATH)
-            response = JsonResponse(http_error_body(500, INTERNAL_ERROR), 500)
+            response = JsonResponse(bodies.http_error_body(500, bodies.INTERNAL_ERROR), 500)
         await response.send(scope, receive, send)
 
     async def _acquire(self, scope: Scope, receive: Receive) -> JsonResponse:
-        check_media_type(scope["headers"])
-        body = await decode_body(await _read_content(receive), SlotRequest)
+        bodies.check_media_type(scope["headers"])
+        body = await bodies.decode_body(await _read_content(receive), SlotRequest)
         return await acquire(self._context, body, receive)
 
 
@@ -289,7 +277,7 @@ async def _read_content(receive: Receive) -> bytes:
     while True:
         message = await receive()
         content += bytes(message.get("body", b""))
-        if len(content) > SMALL_BYTES:
-            raise HttpError(413, DETAILS[413])
+        if len(content) > bodies.SMALL_BYTES:
+            raise bodies.HttpError(413, bodies.DETAILS[413])
         if not message.get("more_body", False):
             return content
