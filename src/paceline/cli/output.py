@@ -205,6 +205,11 @@ def print_value(value: object) -> None:
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
 
 
+def print_answer(value: object, text: str, *, as_json: bool) -> None:
+    """Print a value for programs, or else a sentence for people."""
+    print_value(value) if as_json else say(text)
+
+
 def print_line(value: object) -> None:
     """Print one JSON value on one line and flush, for streams."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

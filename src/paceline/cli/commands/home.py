@@ -122,10 +122,8 @@ def token_command(
 def _print_token(home: Home, rights: Rights, *, rotate: bool, url: bool, as_json: bool) -> None:
     token = (rotate_token if rotate else own_token_of)(home.store, home.path, rights)
     address = dashboard_url(daemon_url(home), token)
-    if as_json:
-        output.print_value({"token": token, "rights": rights, "url": address})
-    else:
-        output.say(address if url else token)
+    value = {"token": token, "rights": rights, "url": address}
+    output.print_answer(value, address if url else token, as_json=as_json)
 
 
 def _print_list(home: Home, registry: TokenRegistry, *, as_json: bool) -> None:
@@ -293,10 +291,7 @@ def import_command(
     settings = load_settings(Path.cwd(), os.environ)
     with _read(file) as stream, open_empty_store(settings) as store:
         rows = import_store(store, stream)
-    if as_json:
-        output.print_value({"ok": True, "rows": rows})
-    else:
-        output.say(f"imported {output.counted(rows, 'row')}")
+    output.print_answer({"ok": True, "rows": rows}, f"imported {output.counted(rows, 'row')}", as_json=as_json)
 
 
 @contextlib.contextmanager
@@ -483,10 +478,7 @@ def create_key_command(
     with open_home() as home:
         now = time.time()
         created = key_commands.create_key(home.store, home.settings, request, now=now)
-        if as_json:
-            output.print_value(new_key_view(created.record, created.text))
-        else:
-            output.say(created.text)
+        output.print_answer(new_key_view(created.record, created.text), created.text, as_json=as_json)
 
 
 @keys_app.command("list")
@@ -516,10 +508,8 @@ def revoke_key_command(name: KeyName, as_json: output.AsJson = False) -> None:
     """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
     with open_home() as home:
         record = key_commands.revoke_key(home.store, name, now=time.time())
-        if as_json:
-            output.print_value(revoked_key_view(record))
-        else:
-            output.say(f"revoked {record.name}: no gateway accepts it from now on; calls that run finish")
+        text = f"revoked {record.name}: no gateway accepts it from now on; calls that run finish"
+        output.print_answer(revoked_key_view(record), text, as_json=as_json)
 
 
 def _limits_text(key: KeyView) -> str:
@@ -656,10 +646,7 @@ def host_token_command(
             hint = did_you_mean(name, known) or "; `paceline hosts add NAME` adds one"
             raise UnknownName(f"there is no host {name!r:.80}{hint}")
         made = (rotate_host_token if rotate else host_token_of)(home.store, home.path, name)
-    if as_json:
-        output.print_value({"name": name, "token": made})
-    else:
-        output.say(made)
+    output.print_answer({"name": name, "token": made}, made, as_json=as_json)
 
 
 def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None:

@@ -52,19 +52,16 @@ def logs_command(
     channels = [each for each in CHANNELS if channel in (None, each)]
     with open_home() as home:
         found = find_unit(home.store, unit)
+        provider = None if raw else transcript_provider(home.store, home.settings, found)
+        writers = {each: _writer(each, provider, home.zone) for each in channels}
         if split_login(found.account or "")[1] and found.attempt_id is not None:
-            provider = None if raw else transcript_provider(home.store, home.settings, found)
-            writers = {each: _writer(each, provider, home.zone) for each in channels}
             print_remote_output(found, writers, follow=follow, as_json=as_json)
             return
         folder = _output_folder(home, found)
         if as_json:
-            answer: dict[str, str | None] = {"unit": found.id, "attempt": found.attempt_id}
-            answer.update((each, text) for each in channels if (text := _read_all(folder, each)))
-            print_value(answer)
+            _print_values(found, {each: b"".join(iter(OutputReader(folder, each).read, b"")) for each in channels})
             return
-        provider = None if raw else transcript_provider(home.store, home.settings, found)
-        outputs = [(OutputReader(folder, each), _writer(each, provider, home.zone)) for each in channels]
+        outputs = [(OutputReader(folder, each), writer) for each, writer in writers.items()]
         has_output = _print_output(outputs, lambda: _output_folder(home, found), follow=follow)
         if not has_output and sys.stdout.isatty():
             say("(nothing was printed)", style="dim")
@@ -79,9 +76,9 @@ def _output_folder(home: Home, unit: Unit) -> str:
     return folder
 
 
-def _read_all(folder: str, channel: Channel) -> str:
-    reader = OutputReader(folder, channel)
-    return b"".join(iter(reader.read, b"")).decode(errors="replace")
+def _print_values(unit: Unit, printed: Mapping[Channel, bytes]) -> None:
+    texts: dict[str, str] = {channel: data.decode(errors="replace") for channel, data in printed.items() if data}
+    print_value({"unit": unit.id, "attempt": unit.attempt_id, **texts})
 
 
 def _print_output(
@@ -155,9 +152,7 @@ def print_remote_output(unit: Unit, writers: Mapping[Channel, Writer], *, follow
     if as_json:
         kept = {channel: _Kept() for channel in writers}
         asyncio.run(_copy(unit, kept, follow=False))
-        answer: dict[str, str | None] = {"unit": unit.id, "attempt": unit.attempt_id}
-        answer.update((name, each.data.decode(errors="replace")) for name, each in kept.items() if each.data)
-        print_value(answer)
+        _print_values(unit, {channel: each.data for channel, each in kept.items()})
     else:
         asyncio.run(_copy(unit, writers, follow=follow))
 
