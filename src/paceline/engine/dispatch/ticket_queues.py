@@ -45,15 +45,26 @@ class TicketQueue(msgspec.Struct, eq=False):
     tickets: dict[str, Ticket] = msgspec.field(default_factory=dict)
 
 
-class TicketOrder:
-    """What the order depends on, as it is at one moment."""
+class Filling(msgspec.Struct):
+    """One filling of the queues: what is known at that moment, what is wanted, and the order that follows."""
 
-    def __init__(self, governor: Governor, placement: Placement, now: float) -> None:
-        self._governor = governor
-        self._placement = placement
-        self._now = now
-        self._used_ratios: dict[str, float] = {}
-        self._sessions: dict[str, int] = {}
+    governor: Governor
+    placement: Placement
+    now: float
+    pool: int
+    wanted: list[TicketQueue] = msgspec.field(default_factory=list)
+    kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    _limits: dict[str, float] = msgspec.field(default_factory=dict)
+    _used_ratios: dict[str, float] = msgspec.field(default_factory=dict)
+    _sessions: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def most_at_once(self, queue: TicketQueue) -> float:
+        """Return how many tickets are worth keeping: no more than its account and its host take at once."""
+        scopes = [host_scope(queue.host), *([queue.account.scope] if queue.account is not None else [])]
+        for scope in scopes:
+            if scope not in self._limits:
+                self._limits[scope] = self.governor.get_limit(scope) or math.inf
+        return max(SHORTEST_QUEUE, min(self._limits[scope] for scope in scopes))
 
     def used_ratio(self, queue: TicketQueue) -> float:
         """Return how much of the account's fullest window is used: the account with most left goes first."""
@@ -61,14 +72,14 @@ class TicketOrder:
             return 0.0
         scope = queue.account.scope
         if scope not in self._used_ratios:
-            status = self._governor.status(scope, now=self._now)
+            status = self.governor.status(scope, now=self.now)
             windows = status.windows if status is not None else ()
             self._used_ratios[scope] = max((window.best_ratio or 0.0 for window in windows), default=0.0)
         return self._used_ratios[scope]
 
     def load(self, host: str, more: int = 0) -> float:
         """Return how busy the host is, with so many sessions more: 1.0 is full."""
-        return (self.sessions(host) + more) / self._placement.capacity(host)
+        return (self.sessions(host) + more) / self.placement.capacity(host)
 
     def sessions(self, host: str) -> int:
         """Return how many sessions occupy the host. Those of no other host are on the leader's own machine."""
@@ -76,12 +87,12 @@ class TicketOrder:
             if host:
                 self._sessions[host] = self._in_flight(host_scope(host))
             else:
-                others = sum(self.sessions(each) for each in self._placement.hosts if each)
+                others = sum(self.sessions(each) for each in self.placement.hosts if each)
                 self._sessions[host] = max(0, self._in_flight(SESSIONS) - others)
         return self._sessions[host]
 
     def _in_flight(self, scope: str) -> int:
-        status = self._governor.status(scope, now=self._now)
+        status = self.governor.status(scope, now=self.now)
         return 0 if status is None else status.in_flight
 
     def ordered(self, wanted: Sequence[TicketQueue], queues: Iterable[TicketQueue]) -> list[TicketQueue]:
@@ -175,7 +186,7 @@ class TicketQueues:
         if not (self.queues or any(claimable.values())):
             return
         placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
-        filling = _Filling(placement, now, self._governor.get_limit(SESSIONS) or 0)
+        filling = Filling(self._governor, placement, now, self._governor.get_limit(SESSIONS) or 0)
         bound: dict[str, dict[str | None, int]] = {}
         for (name, login), units in claimable.items():
             if units:
@@ -189,15 +200,14 @@ class TicketQueues:
             self.give_back([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
         wanted = filling.wanted
         if len(self.queues) > 1:  # else there is no order to find
-            order = TicketOrder(self._governor, placement, now)
-            wanted += self._passed_by(wanted, order, now)
-            wanted = order.ordered([*wanted, *self._moved_on(order, now)], self.queues.values())
+            wanted += self._passed_by(wanted, filling)
+            wanted = filling.ordered([*wanted, *self._moved_on(filling)], self.queues.values())
         if len(wanted) > MOST_REQUESTED:
             wanted = _first_of_each(wanted, MOST_REQUESTED)
         if wanted:
             self._governor.request_all([self._new_ticket(queue) for queue in wanted], now=now)
 
-    def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: "_Filling") -> None:
+    def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: Filling) -> None:
         """Note how many tickets more each queue of the campaign needs, and why the campaign cannot run elsewhere."""
         now = filling.now
         places = filling.placement.places(campaign)
@@ -213,7 +223,7 @@ class TicketQueues:
                 continue
             filling.kept.add((campaign.name, queue.login))
             fitting = units.get(queue.login, 0) + (0 if queue.is_for_bound else units.get(None, 0))
-            most = min(longest, filling.most_at_once(queue, self._governor)) if has_long else longest
+            most = min(longest, filling.most_at_once(queue)) if has_long else longest
             target = int(min(fitting, most)) if campaign.state == "active" else 0
             if len(queue.tickets) > target:
                 self.give_back(list(queue.tickets)[target:], now)
@@ -227,7 +237,7 @@ class TicketQueues:
         for login, problem in places.problems.items():
             self._problems.setdefault((campaign.name, login), problem)
 
-    def _note_stranded(self, campaign: Campaign, login: str, units: int, filling: "_Filling", places: Places) -> None:
+    def _note_stranded(self, campaign: Campaign, login: str, units: int, filling: Filling, places: Places) -> None:
         """Explain why units wait whose conversation is on a login that cannot take them."""
         name = campaign.name
         account, host = split_login(login)
@@ -242,7 +252,7 @@ class TicketQueues:
             campaign, login, refusal, filling.now, has_others=bool(places.logins)
         )
 
-    def _passed_by(self, wanted: Iterable[TicketQueue], order: TicketOrder, now: float) -> list[TicketQueue]:
+    def _passed_by(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:
         """Move tickets on accounts with less left behind those of the same campaign on better accounts.
 
         This happens at every pass. A ticket that waited long would otherwise take the next slot for the worse account.
@@ -252,13 +262,13 @@ class TicketQueues:
         for queue in (*wanted, *(queue for queue in self.queues.values() if queue.tickets)):
             if len(queue.campaign.accounts) > 1:
                 name = queue.campaign.name
-                best[name] = min(best.get(name, math.inf), order.used_ratio(queue))
+                best[name] = min(best.get(name, math.inf), filling.used_ratio(queue))
         for queue in list(self.queues.values()) if best else ():
-            if queue.tickets and order.used_ratio(queue) > best.get(queue.campaign.name, math.inf):
-                passed_by += self._take_back(queue, now)
+            if queue.tickets and filling.used_ratio(queue) > best.get(queue.campaign.name, math.inf):
+                passed_by += self._take_back(queue, filling.now)
         return passed_by
 
-    def _moved_on(self, order: TicketOrder, now: float) -> list[TicketQueue]:
+    def _moved_on(self, filling: Filling) -> list[TicketQueue]:
         """Move tickets on hosts with much to do behind those of the same campaign on other hosts."""
         moved: list[TicketQueue] = []
         by_campaign: dict[str, list[TicketQueue]] = {}
@@ -267,8 +277,8 @@ class TicketQueues:
                 by_campaign.setdefault(queue.campaign.name, []).append(queue)
         for queues in by_campaign.values():
             if len({queue.host for queue in queues}) > 1:
-                for queue in order.overloaded(queues):
-                    moved += self._take_back(queue, now)
+                for queue in filling.overloaded(queues):
+                    moved += self._take_back(queue, filling.now)
         return moved
 
     def _take_back(self, queue: TicketQueue, now: float) -> list[TicketQueue]:
@@ -329,25 +339,6 @@ class TicketQueues:
         queue.tickets[ticket.id] = ticket
         self.by_ticket[ticket.id] = queue
         return ticket
-
-
-class _Filling(msgspec.Struct):
-    """What is known and wanted while the queues are filled."""
-
-    placement: Placement
-    now: float
-    pool: int
-    wanted: list[TicketQueue] = msgspec.field(default_factory=list)
-    kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    limits: dict[str, float] = msgspec.field(default_factory=dict)
-
-    def most_at_once(self, queue: TicketQueue, governor: Governor) -> float:
-        """Return how many tickets are worth keeping: no more than its account and its host take at once."""
-        scopes = [host_scope(queue.host), *([queue.account.scope] if queue.account is not None else [])]
-        for scope in scopes:
-            if scope not in self.limits:
-                self.limits[scope] = governor.get_limit(scope) or math.inf
-        return max(SHORTEST_QUEUE, min(self.limits[scope] for scope in scopes))
 
 
 def _logins_left(
