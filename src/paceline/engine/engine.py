@@ -39,8 +39,7 @@ from paceline.engine.session.window_landing import Landings
 from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.store_outage import StoreOutage
 from paceline.engine.work.retention import EventRetention, OutputRetention
-from paceline.engine.work.stage_commands import CHECK_TICKETS
-from paceline.engine.work.unit_stages import UnitStages
+from paceline.engine.work.unit_stages import CHECK_TICKETS, UnitStages
 from paceline.errors import (
     OUTAGES,
     EngineBusy,

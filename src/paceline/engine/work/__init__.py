@@ -1,6 +1,5 @@
 """A unit's work around its session.
 
 - `unit_stages`: its workspace before the session; check, commit, delivery and removal after it
-- `stage_commands`: the commands of a plan that run there
 - `retention`: how long workspaces, output and events are kept
 """
