@@ -22,7 +22,7 @@ from tests.hosts.leader.fleet_harness import FleetHarness
 
 import paceline
 from paceline import Limiter
-from paceline.engine.key_commands import digest_of_key
+from paceline.engine.commands import digest_of_key
 from paceline.gateway import ClientKeys
 from paceline.settings import HostSettings
 from paceline.store import ClientKey, SqliteStore

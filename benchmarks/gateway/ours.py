@@ -14,8 +14,8 @@ import uvloop
 from paceline import Limiter
 from paceline.agents.account import Account
 from paceline.clock import SystemClock
+from paceline.engine.commands import KeyRequest, create_key, scope_of_key
 from paceline.engine.engine import collect_seldom
-from paceline.engine.key_commands import KeyRequest, create_key, scope_of_key
 from paceline.gateway import ClientKeys, Gateway, RequestAccess, make_server_protocol
 from paceline.metrics import MetricsRegistry
 from paceline.settings import KeyPoolSettings, Settings

@@ -8,7 +8,7 @@ from paceline.core import GovernorSettings
 from paceline.core.values.rates import Rate
 from paceline.engine import commands
 from paceline.engine.capacity.governor_state import GOVERNOR_STATE, load_governor, set_aside_unreadable
-from paceline.engine.key_commands import KeyRequest, create_key
+from paceline.engine.commands import KeyRequest, create_key
 from paceline.errors import InvalidInput
 from paceline.settings import Settings
 from paceline.store import SqliteStore

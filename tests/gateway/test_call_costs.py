@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tests.gateway.gateway_harness import GatewayHarness, account
 from tests.gateway.raw_http import RawUpstream, answering, connect, ok, post
 
-from paceline.engine.key_commands import digest_of_key
+from paceline.engine.commands import digest_of_key
 from paceline.gateway import ClientKeys
 from paceline.store import ClientKey, HashedKey
 

@@ -10,7 +10,7 @@ from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok,
 from tests.gateway.test_request_access_keys import TEAM, Keys
 
 from paceline.core.values.tokens import Tokens
-from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
+from paceline.engine.commands import KeyRequest, create_key, revoke_key
 from paceline.events import Event
 from paceline.gateway.routes import CallRecord, GatewayError
 from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key

@@ -15,7 +15,7 @@ from tests.gateway.raw_http import Message, RawUpstream, Wire, connect, ok, post
 
 from paceline import Limiter
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited
-from paceline.engine.key_commands import digest_of_key
+from paceline.engine.commands import digest_of_key
 from paceline.gateway import ClientKeys, SpendLedger, Timeouts
 from paceline.gateway.client_response import members_of
 from paceline.gateway.key_pools import (

@@ -19,7 +19,7 @@ from tests.gateway.gateway_harness import KEY, PATIENCE_SECONDS, GatewayHarness,
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
-from paceline.engine.key_commands import digest_of_key
+from paceline.engine.commands import digest_of_key
 from paceline.errors import StoreError
 from paceline.gateway import BackgroundStore, ClientKeys
 from paceline.gateway.client_response import LARGE_BYTES, parsed

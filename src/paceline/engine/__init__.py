@@ -1,7 +1,7 @@
 """The engine: it runs campaigns over a store and executors, and leads a home.
 
 - `engine`: one loop, one heartbeat, the lead, and the steps of a pass, in their order
-- `commands`, `key_commands`: what people order, checked and stored; `command_log`: how the leader reads it
+- `commands`: what people order, checked and stored; `command_log`: how the leader reads it
 - `journal`: events, the Governor and the reasons to wait, as they are stored
 - `settings`: its part of the configuration; `store_outage`: while the store does not answer
 - `dispatch/`: which unit starts next, and on which login and host

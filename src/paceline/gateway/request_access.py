@@ -4,7 +4,7 @@ Here: the keys of clients, read again in threads while the daemon runs, so that 
 requests that need it. What is decided from a request's head, as an `UpstreamRequest`. The rules for the body of a call:
 its model, the models it may fall back to, and their price. Who may not do something gets a `GatewayError` with the
 message for the client. Never here: sockets, slots, what is spent (`spend_ledger.py`), and how keys are made
-(`paceline.engine.key_commands`).
+(`paceline.engine.commands`).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import msgspec
 
 from paceline.agents.account import Account, gateway_key
 from paceline.core.values.model_patterns import is_listed
-from paceline.engine.key_commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
+from paceline.engine.commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.client_response import KEPT_BYTES, RequestBody, parsed
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings

@@ -21,7 +21,7 @@ from paceline.agents.account import Account
 from paceline.clock import Clock, SystemClock
 from paceline.core.values.scopes import canonical_model
 from paceline.core.values.tokens import Tokens
-from paceline.engine.key_commands import scope_of_key
+from paceline.engine.commands import scope_of_key
 from paceline.errors import LeadLost, StoreError
 from paceline.events import Event
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, CallRecord, GatewayError

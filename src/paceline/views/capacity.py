@@ -18,7 +18,7 @@ from paceline.core.gates.rates import RATE_SPAN_SECONDS
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import KEY, LOCAL, ScopePattern, canonical_scope, is_provider_scope, path_scopes
 from paceline.core.values.status import SET_REASON, LimitedScope, RateStatus
-from paceline.engine.key_commands import present_keys, scope_of_key
+from paceline.engine.commands import present_keys, scope_of_key
 from paceline.settings import Settings
 from paceline.store import Balances, Campaign, ClientKey, HashedKey, KeyBudget, Store, UnitCounts
 from paceline.store.spend import WARNING_SHARE, KeyRules

@@ -7,7 +7,7 @@ from litestar.params import FromPath, QueryParameter
 
 from paceline.api.bodies import read_body
 from paceline.api.context import Context
-from paceline.engine.key_commands import KeyRequest, create_key, revoke_key
+from paceline.engine.commands import KeyRequest, create_key, revoke_key
 from paceline.errors import UnknownName
 from paceline.views.capacity import KeyList, NewKeyView, RevokedKeyView, key_list, new_key_view, revoked_key_view
 from paceline.views.gateway_calls import (

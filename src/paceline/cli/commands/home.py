@@ -38,7 +38,7 @@ from paceline.daemon.contact import daemon_url, dashboard_url, live_spend, read_
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
 from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.daemon.times import absolute, relative
-from paceline.engine import command_log, key_commands
+from paceline.engine import command_log, commands
 from paceline.engine.commands import add_host, remove_host
 from paceline.engine.work import retention
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
@@ -350,15 +350,13 @@ def _first_account(settings: Settings, name: str) -> Account:
     metered = [account for account in found if account.kind == "metered"]
     if metered:
         return metered[0]
-    raise key_commands.unknown_address(settings, name)
+    raise commands.unknown_address(settings, name)
 
 
 def _checked_key(home: Home, text: str, name: str) -> str:
     """Return the key if a client may use it at that address. A text that is no key of `paceline keys` is refused."""
-    digest = key_commands.digest_of_key(text.encode())
-    found = next(
-        (each.key for each in key_commands.present_keys(home.store.client_keys()) if each.digest == digest), None
-    )
+    digest = commands.digest_of_key(text.encode())
+    found = next((each.key for each in commands.present_keys(home.store.client_keys()) if each.digest == digest), None)
     if found is None:
         raise InvalidInput("--key is no key of this gateway, or was revoked; `paceline keys create NAME` makes one")
     if found.pool not in (None, name):
@@ -463,7 +461,7 @@ def create_key_command(
     Clients present it to the gateway in place of an API key. It is good for nothing else. A daemon that runs accepts
     it at once.
     """
-    request = key_commands.KeyRequest(
+    request = commands.KeyRequest(
         name=name,
         pool=pool,
         models=() if models is None else tuple(each.strip() for each in models.split(",")),
@@ -477,7 +475,7 @@ def create_key_command(
     )
     with open_home() as home:
         now = time.time()
-        created = key_commands.create_key(home.store, home.settings, request, now=now)
+        created = commands.create_key(home.store, home.settings, request, now=now)
         output.print_answer(new_key_view(created.record, created.text), created.text, as_json=as_json)
 
 
@@ -507,7 +505,7 @@ def list_keys_command(as_json: output.AsJson = False) -> None:
 def revoke_key_command(name: KeyName, as_json: output.AsJson = False) -> None:
     """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
     with open_home() as home:
-        record = key_commands.revoke_key(home.store, name, now=time.time())
+        record = commands.revoke_key(home.store, name, now=time.time())
         text = f"revoked {record.name}: no gateway accepts it from now on; calls that run finish"
         output.print_answer(revoked_key_view(record), text, as_json=as_json)
 

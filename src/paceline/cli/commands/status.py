@@ -18,8 +18,7 @@ from paceline.daemon.contact import asking, read_accounts, read_keys, read_live
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import moment
 from paceline.engine.command_log import is_change
-from paceline.engine.commands import MOST_LISTED, find_campaign
-from paceline.engine.key_commands import present_keys, scope_of_key
+from paceline.engine.commands import MOST_LISTED, find_campaign, present_keys, scope_of_key
 from paceline.errors import InvalidInput, UnknownName
 from paceline.events import is_campaign_wait
 from paceline.settings.checks import did_you_mean
