@@ -16,16 +16,7 @@ from itertools import islice
 
 import msgspec
 
-from paceline.agents.dialect import (
-    CLIP,
-    MOST_ANSWER_BYTES,
-    AnswerEvents,
-    Head,
-    Transcript,
-    TurnEvents,
-    begins_as_error,
-    is_stack_line,
-)
+from paceline.agents import dialect
 from paceline.agents.stream.flood import LineMemory, Lines
 from paceline.agents.stream.lines import (
     UNREADABLE,
@@ -43,7 +34,7 @@ from paceline.detect.json_objects import Event, text_at
 _LINES_BEFORE_STREAM = 8
 """Some CLIs print a notice or two before their JSON begins; what looks like JSON after that is quoted."""
 _JSON_START = re.compile(r"[^A-Za-z]{0,40}?[{\[]")
-_decode_head = msgspec.json.Decoder(Head).decode
+_decode_head = msgspec.json.Decoder(dialect.Head).decode
 _TAIL_LINES = 8
 """Lines of plain text that are kept: an error at the end of an answer is shorter."""
 _API_ERROR = re.compile(r"\[?API Error: ")
@@ -62,7 +53,7 @@ class PlainAnswer:
         if line:
             self.has_text = True
             self.lines += 1
-        self._tail.append(line[:CLIP])
+        self._tail.append(line[: dialect.CLIP])
 
     def last_lines(self) -> list[bytes]:
         """Return the end of the text."""
@@ -91,7 +82,7 @@ def final_error(lines: list[str], *, is_all: bool, failed: bool, stopped_answers
         return "\n".join(lines) if is_all and is_error else None
     breaks = [index for index, line in enumerate(lines) if not line.strip()]
     paragraph = lines[breaks[-1] + 1 if breaks else 0 :]
-    marked = [index for index, line in enumerate(paragraph) if begins_as_error(line)]
+    marked = [index for index, line in enumerate(paragraph) if dialect.begins_as_error(line)]
     return "\n".join(paragraph[marked[-1] :]) if marked else paragraph[-1]
 
 
@@ -105,13 +96,13 @@ _HEAD_BYTES = 512
 class TurnRecord:
     """Counts the ends of turns. Sub-agents are tools of the agent, so their own tools do not count."""
 
-    def __init__(self, events: TurnEvents) -> None:
+    def __init__(self, events: dialect.TurnEvents) -> None:
         self.ends = 0
         self._events = events
         self._types = events.calls | events.results | events.speech
         self._open = 0
 
-    def take(self, head: Head, line: bytes) -> None:
+    def take(self, head: dialect.Head, line: bytes) -> None:
         """Count an event of the stream."""
         events, kind = self._events, head.type
         if kind not in self._types:
@@ -172,13 +163,13 @@ _decode_piece: Callable[[bytes], _Piece] = msgspec.json.Decoder(_Piece).decode
 class AnswerText:
     """The last message of a run. Whole messages are kept undecoded; of pieces the text is kept, up to a bound."""
 
-    def __init__(self, events: AnswerEvents) -> None:
+    def __init__(self, events: dialect.AnswerEvents) -> None:
         self._events = events
         self._last: bytes | None = None
         self._pieces: list[str] = []
         self._size = 0
 
-    def take(self, head: Head, line: bytes) -> None:
+    def take(self, head: dialect.Head, line: bytes) -> None:
         """Keep an event if it is a part of an answer."""
         events = self._events
         if head.type in events.ends or head.role == "user":
@@ -198,7 +189,7 @@ class AnswerText:
         return None if event is None else text_at(event, *self._events.path)
 
     def _add_piece(self, line: bytes) -> None:
-        if self._size < MOST_ANSWER_BYTES:
+        if self._size < dialect.MOST_ANSWER_BYTES:
             try:
                 piece = _decode_piece(line).content
             except UNREADABLE:
@@ -309,7 +300,7 @@ class StdoutReader:
             else:
                 self._read_odd_line(line)
 
-    def _pass_over(self, head: Head, line: bytes) -> None:
+    def _pass_over(self, head: dialect.Head, line: bytes) -> None:
         """Count an event without news: it may show that the model answers, and how many tokens that took."""
         if head.message is not None:
             self._record.usage.count_message(head.message)
@@ -392,7 +383,7 @@ class StdoutReader:
                 self._interpreter.add_notice(notice, channel="stdout")
 
 
-def _has_error(head: Head) -> bool:
+def _has_error(head: dialect.Head) -> bool:
     """Return whether an event of a quiet type has an error in it: a synthetic message, or an item that is one."""
     if head.error is not msgspec.UNSET:
         return True
@@ -446,19 +437,19 @@ class StderrReader:
         if self.transcript().is_interrupted:
             self._interpreter.add_interruption()
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> dialect.Transcript:
         """Return what stderr has stated about the run as a whole."""
         return self._notices.transcript()
 
     def last_lines(self) -> list[str]:
         """Return the end of what was printed, without stack traces."""
         lines = (clean_text(line) for line in self._last_lines)
-        return [line for line in lines if line and not is_stack_line(line)]
+        return [line for line in lines if line and not dialect.is_stack_line(line)]
 
     def _read_lines(self, lines: Lines) -> None:
         """Read lines. This is the hot path: most lines are passed over, and most blocks of them at once."""
         ends = islice(lines, max(0, len(lines) - _LINES_KEPT), None)
-        self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[:CLIP] for line in ends)
+        self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[: dialect.CLIP] for line in ends)
         self._bytes_in_block += sum(map(len, lines)) + len(lines)
         self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
         if self._bytes_in_block >= BLOCK_BYTES:

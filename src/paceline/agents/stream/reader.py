@@ -4,16 +4,7 @@ Here: `StreamReader`, which passes the bytes of each channel to its reader, and 
 machine can send. Never here: the words of any CLI, or a clock: the caller states when each chunk was seen.
 """
 
-from paceline.agents.dialect import (
-    NO_TRANSCRIPT,
-    AuthMode,
-    Outcome,
-    Requests,
-    RunSummary,
-    RunUsage,
-    Transcript,
-    bounded_answer,
-)
+from paceline.agents import dialect
 from paceline.agents.known import CLIS, LIMITS, CliSet
 from paceline.agents.stream.channels import StderrReader, StdoutReader
 from paceline.agents.stream.flood import FLOOD_LINES
@@ -35,7 +26,7 @@ class StreamReader:
     """
 
     def __init__(self, provider: str, *, tz: str = "UTC", clis: CliSet = CLIS) -> None:
-        self.outcome: Outcome | None = None
+        self.outcome: dialect.Outcome | None = None
         self._interpreter = OutputInterpreter(provider, tz=tz, clis=clis)
         self._record = self._interpreter.record
         self._stdout = StdoutReader(self._interpreter)
@@ -55,12 +46,12 @@ class StreamReader:
         return self._transcript.tokens if counted is None else counted
 
     @property
-    def usage(self) -> RunUsage | None:
+    def usage(self) -> dialect.RunUsage | None:
         """The same by kind and model, with cache reads. Some CLIs count the whole conversation."""
         return self._record.usage.usage
 
     @property
-    def requests(self) -> Requests | None:
+    def requests(self) -> dialect.Requests | None:
         """The first and the latest request of the agent, where its CLI counts them one by one."""
         return self._record.usage.requests
 
@@ -77,10 +68,10 @@ class StreamReader:
     @property
     def answer(self) -> str | None:
         """What the agent said last, cut to a bound."""
-        return bounded_answer(self._stdout.answer())
+        return dialect.bounded_answer(self._stdout.answer())
 
     @property
-    def auth_mode(self) -> AuthMode | None:
+    def auth_mode(self) -> dialect.AuthMode | None:
         """Who pays: the subscription, an API key, or overage beyond the plan."""
         return self._record.auth_mode
 
@@ -160,8 +151,8 @@ class StreamReader:
         return self._interpreter.take_news()
 
     @property
-    def _transcript(self) -> Transcript:
-        return NO_TRANSCRIPT if self._stderr is None else self._stderr.transcript()
+    def _transcript(self) -> dialect.Transcript:
+        return dialect.NO_TRANSCRIPT if self._stderr is None else self._stderr.transcript()
 
     def _read_screen(self, chunk: bytes, seen_at: float) -> None:
         if self._screen is None:
@@ -188,9 +179,9 @@ class StreamReader:
         )
 
 
-def summary_of(reader: StreamReader) -> RunSummary:
+def summary_of(reader: StreamReader) -> dialect.RunSummary:
     """Return what the reader knows by now."""
-    return RunSummary(**fields_of(RunSummary, reader))
+    return dialect.RunSummary(**fields_of(dialect.RunSummary, reader))
 
 
 def compile_patterns() -> None:

@@ -315,9 +315,8 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
         what = account.id
         for trouble in troubles[what]:
             detail, _, fix = trouble.partition("; ")
-            is_wrong = not (account.is_implicit and has_login)  # a login that nothing may use needs no attention
-            verdict: Literal["note", "wrong"] = "wrong" if is_wrong else "note"
-            yield Finding(what, verdict, detail, fix or f"set {account.key_env}")
+            is_unused = account.is_implicit and has_login  # a login that nothing may use needs no attention
+            yield Finding(what, "note" if is_unused else "wrong", detail, fix or f"set {account.key_env}")
         if not troubles[what]:
             yield _usable(account, environ)
         if account.kind == "subscription":
@@ -390,8 +389,9 @@ def _expiring_logins(accounts: Iterable[Account], environ: Mapping[str, str], no
     for account in accounts:
         expiry = login_expiry(account, environ)
         if expiry is not None and expiry.is_due(now):
-            verdict: Literal["note", "wrong"] = "wrong" if expiry.at - now <= NIGHT_SECONDS else "note"
-            yield Finding("accounts", verdict, expiry.text(account.id, now), expiry.fix)
+            ends_tonight = expiry.at - now <= NIGHT_SECONDS
+            text = expiry.text(account.id, now)
+            yield Finding("accounts", "wrong" if ends_tonight else "note", text, expiry.fix)
 
 
 def _open_campaigns(home: Home) -> list[Campaign]:

@@ -635,12 +635,7 @@ _MARKUP = re.compile(r"([\\`*\[\]<>|~]|(?<!\w)_|_(?!\w))")
 
 
 def _markdown_text(text: str) -> str:
-    return _MARKUP.sub(r"\\\1", _cell_line(text))
-
-
-def _cell_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_CELL else line[: LONGEST_CELL - 1] + "…"
+    return _MARKUP.sub(r"\\\1", output.one_line(text, LONGEST_CELL))
 
 
 STYLE = """
@@ -665,7 +660,10 @@ def page(document: ReportText) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{html.escape(document.title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>",
         f'<h1>{html.escape(document.title)}</h1>\n<p class="lead">{html.escape(document.lead)}</p>\n<dl>',
-        *(f"<dt>{html.escape(name)}</dt><dd>{html.escape(_cell_line(value))}</dd>" for name, value in document.facts),
+        *(
+            f"<dt>{html.escape(name)}</dt><dd>{html.escape(output.one_line(value, LONGEST_CELL))}</dd>"
+            for name, value in document.facts
+        ),
         "</dl>",
         *(part for section in document.sections for part in _page_section(section)),
         "</body>\n</html>\n",
@@ -677,7 +675,7 @@ def _page_section(section: Section) -> Iterator[str]:
     yield f"<h2>{html.escape(section.title)}</h2>\n<table>\n<thead><tr>"
     yield "".join(f"<th>{html.escape(column)}</th>" for column in section.columns) + "</tr></thead>\n<tbody>"
     for row in section.rows:
-        yield "<tr>" + "".join(f"<td>{html.escape(_cell_line(cell))}</td>" for cell in row) + "</tr>"
+        yield "<tr>" + "".join(f"<td>{html.escape(output.one_line(cell, LONGEST_CELL))}</td>" for cell in row) + "</tr>"
     yield "</tbody>\n</table>"
     if section.note:
         yield f'<p class="note">{html.escape(section.note.replace("`", ""))}</p>'
