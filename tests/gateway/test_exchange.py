@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.gateway.gateway_harness import KEY, GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, Wire, answering, connect, ok, post
 
-from paceline.gateway import exchange
 from paceline.protocols import RequestReader
 
 CALL = b'{"model": "claude-opus-4-6", "messages": []}'
@@ -400,7 +399,7 @@ async def test_a_large_body_with_many_members_is_parsed_off_the_loop_and_counts_
             threads.append(threading.current_thread())
             super().read_whole(body)
 
-    monkeypatch.setattr(exchange, "RequestReader", Reader)
+    monkeypatch.setattr("paceline.protocols.RequestReader", Reader)
     body = b'{"messages": [%b], "model": "claude-opus-4-6"}' % b",".join([b"{}"] * 200_000)
 
     seen, got = await exchanged(post(body), ok())

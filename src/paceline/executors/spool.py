@@ -32,17 +32,8 @@ import msgspec
 
 from paceline.core.values.channels import Channel
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
+from paceline.executors import spool_writer
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, IsNeeded, OutputLimits, PruneResult, SessionState
-from paceline.executors.spool_writer import (
-    LOCK,
-    SEGMENT_BYTES,
-    STATUS,
-    dropped_line,
-    read_emergency_record,
-    read_tail_part,
-    replace_file,
-    reserve,
-)
 
 PRIVATE_MODE = 0o700
 _OTHERS = 0o077
@@ -321,7 +312,7 @@ class OutputReader:
         try:
             if os.stat(self._path).st_size > self._position - self._start:
                 return self._read_piece()
-            is_complete = self._position - self._start >= SEGMENT_BYTES
+            is_complete = self._position - self._start >= spool_writer.SEGMENT_BYTES
         except FileNotFoundError:
             is_complete = True
         return (self._read_next_file() if is_complete else b"") or (self._read_tail_part() if is_over else b"")
@@ -335,9 +326,9 @@ class OutputReader:
         """Return the last output, if there was no room for it in its own file."""
         if self._is_tail_read:
             return b""
-        dropped, data = read_tail_part(self._folder, self._channel)
+        dropped, data = spool_writer.read_tail_part(self._folder, self._channel)
         self._is_tail_read = bool(data)
-        return (dropped_line(dropped) if dropped else b"") + data
+        return (spool_writer.dropped_line(dropped) if dropped else b"") + data
 
     def _read_piece(self) -> bytes:
         with open(self._path, "rb", buffering=0) as file:
@@ -358,7 +349,7 @@ class OutputReader:
         dropped = following - self._position
         self._start = self._position = following
         self._path = os.path.join(self._folder, f"{self._channel}.{following}")
-        return dropped_line(dropped) if dropped else self.read()
+        return spool_writer.dropped_line(dropped) if dropped else self.read()
 
     def _next_start(self) -> int | None:
         starts = _later_starts(self._folder, self._channel)
@@ -381,8 +372,8 @@ def disk_bytes(found: os.stat_result) -> int:
 def read_tail(folder: str, channel: Channel, most: int) -> bytes:
     """Return the last bytes of a recording without reading the rest."""
     later = sorted(_later_starts(folder, channel), reverse=True)
-    dropped, data = read_tail_part(folder, channel)
-    data = ((dropped_line(dropped) if dropped else b"") + data)[-most:]
+    dropped, data = spool_writer.read_tail_part(folder, channel)
+    data = ((spool_writer.dropped_line(dropped) if dropped else b"") + data)[-most:]
     for name in (*(f"{channel}.{start}" for start in later), channel):
         with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb", buffering=0) as file:
             missing = most - len(data)
@@ -410,11 +401,11 @@ def read_session_status(folder: str) -> SessionStatus | None:
     The emergency record has a copy, for a file that could not be written or is damaged. Raises `OSError` while the
     machine can open no file (`is_no_file_free`): then nothing is known.
     """
-    status = _decoded(_read_status, os.path.join(folder, STATUS))
+    status = _decoded(_read_status, os.path.join(folder, spool_writer.STATUS))
     if status is not None and status.phase != "running":
         return status
     for is_final in (True, False):
-        copy = _decoded(read_emergency_record, folder, is_final=is_final)
+        copy = _decoded(spool_writer.read_emergency_record, folder, is_final=is_final)
         if copy is not None:
             return copy
     return status
@@ -426,7 +417,7 @@ def is_no_file_free(error: OSError) -> bool:
 
 
 def has_status_file(folder: str) -> bool:
-    return os.path.lexists(os.path.join(folder, STATUS))
+    return os.path.lexists(os.path.join(folder, spool_writer.STATUS))
 
 
 def _read_status(path: str) -> bytes:
@@ -458,15 +449,17 @@ def request_stop(folder: str, grace: float) -> None:
     Without room on the disk the TERM must do without its mark: the supervisor then uses its own grace.
     """
     with contextlib.suppress(OSError):
-        replace_file(os.path.join(folder, "stop"), f"{grace}\n".encode(), fresh=os.path.join(folder, "stop.tmp"))
+        spool_writer.replace_file(
+            os.path.join(folder, "stop"), f"{grace}\n".encode(), fresh=os.path.join(folder, "stop.tmp")
+        )
 
 
 def take_lock(folder: str) -> int:
     """Return an open file that holds the attempt's lock, for the supervisor to inherit, with room for the end."""
-    fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = os.open(os.path.join(folder, spool_writer.LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        reserve(fd)
+        spool_writer.reserve(fd)
     except BlockingIOError:
         os.close(fd)
         raise AttemptInUse(f"attempt {os.path.basename(folder)} is running") from None
@@ -479,7 +472,7 @@ def take_lock(folder: str) -> int:
 def is_locked(folder: str) -> bool:
     """Return whether a supervisor is alive here, or may be. The lock ends with the process that holds it."""
     try:
-        fd = os.open(os.path.join(folder, LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(folder, spool_writer.LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         return is_no_file_free(error)
     try:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 
+from paceline import protocols
 from paceline.clock import Clock
 from paceline.core.signals import AuthFailed, Overloaded
 from paceline.core.values.scopes import canonical_scope
@@ -57,14 +58,6 @@ from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, U
 from paceline.gateway.upstream_pool import Origin, ResponseHead, UpstreamConnection, UpstreamError, UpstreamPool
 from paceline.limiter import AdmissionRequest, Limiter, Slot
 from paceline.metrics import MetricsRegistry
-from paceline.protocols import (
-    RequestReader,
-    error_body,
-    error_headers,
-    response_when_held,
-    response_when_timed_out,
-    scope_of,
-)
 from paceline.protocols.responses import is_idempotent, should_retry
 from paceline.settings.model import KeyPoolSettings, price_list
 
@@ -115,7 +108,7 @@ class Exchange:
         self._estimate = Estimate()
         self._times = RequestTimes(gateway.loop.time, gateway.metrics)
         self._comments: WaitComments | None = None
-        self._reader = RequestReader()
+        self._reader = protocols.RequestReader()
         self._pieces_read = 0
         """How many pieces of the body the reader has seen."""
         self._has_own_key = False
@@ -236,7 +229,7 @@ class Exchange:
             family, headers = request.route.family, self._own_headers
             self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
         if rules is not None:
-            record.scope = canonical_scope(scope_of(account.provider, account.name, model))
+            record.scope = canonical_scope(protocols.scope_of(account.provider, account.name, model))
             await rules.check(request, body, record.model, gateway.spend.is_priced, self._more)
             await self._read_rest()  # it may name the longest answer
         record.scope = gateway.model_names.scope(account.provider, account.name, model)
@@ -483,8 +476,8 @@ class Exchange:
         """Send an error response of the gateway, in the shape of the provider's protocol."""
         self._gateway.calls.answered(self.record, error)
         family = self._gateway.access.family(self.head)
-        body = error_body(family, error.status, error.code, str(error))
-        headers = [*error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
+        body = protocols.error_body(family, error.status, error.code, str(error))
+        headers = [*protocols.error_headers(error.status, error.retry_after), (b"content-length", b"%d" % len(body))]
         if error.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append((b"allow", ALLOWED_METHODS))
         if not self.request_body.is_complete:  # the client may never send the rest
@@ -520,7 +513,7 @@ class Exchange:
     # -- the record --------------------------------------------------------------------------------
 
     def _queued(self, deferred: Deferred) -> None:
-        if self._pool is None and (response := response_when_held(deferred)) is not None:
+        if self._pool is None and (response := protocols.response_when_held(deferred)) is not None:
             raise GatewayError(response.status, response.code, response.message)
         if self._pool is None and (error := self._refused_key()) is not None:
             raise error
@@ -550,7 +543,7 @@ class Exchange:
         """Return the answer after the last wait. Several waits, for accounts of a pool, had `waited` seconds in all."""
         message, deferred = str(timeout) if self._pool is None else f"no slot within {waited:g} s", timeout.deferred
         expected = self._gateway.calls.expected_wait(deferred)
-        own = response_when_timed_out(message, deferred, self._gateway.clock.now(), expected)
+        own = protocols.response_when_timed_out(message, deferred, self._gateway.clock.now(), expected)
         return GatewayError(own.status, own.code, own.message, retry_after=own.retry_after)
 
 

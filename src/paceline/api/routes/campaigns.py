@@ -15,18 +15,9 @@ from litestar import Request, delete, get, patch, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import UNSET
 
+from paceline.api import schemas
 from paceline.api.bodies import PLAN_BYTES, HttpError, read_body, read_optional
 from paceline.api.context import ApiContext, Context
-from paceline.api.schemas import (
-    CampaignAdded,
-    CampaignBody,
-    CampaignRetry,
-    Campaigns,
-    CampaignStates,
-    Ok,
-    PauseBody,
-    Results,
-)
 from paceline.engine import commands
 from paceline.engine.commands import find_campaign
 from paceline.engine.work import retention
@@ -56,8 +47,8 @@ SWITCHED_OFF = (
 
 
 @get("/v1/campaigns", sync_to_thread=False, summary="All campaigns, in the order they were added")
-def list_campaigns(context: Context) -> Campaigns:
-    return Campaigns(campaigns=campaign_views(context.read_fleet(), context.throughput))
+def list_campaigns(context: Context) -> schemas.Campaigns:
+    return schemas.Campaigns(campaigns=campaign_views(context.read_fleet(), context.throughput))
 
 
 @get("/v1/campaigns/{name:str}", sync_to_thread=False, summary="One campaign")
@@ -90,24 +81,24 @@ def _unit_of(context: ApiContext, campaign: str, unit_id: str) -> Unit:
     status_code=201,
     request_max_body_size=PLAN_BYTES,
     summary="Add a campaign, or units to one, as a plan file does",
-    opt={"body": CampaignBody},
+    opt={"body": schemas.CampaignBody},
 )
 async def post_campaign(
     request: Request[Any, Any, Any], context: Context, update: FromQuery[bool] = False
-) -> CampaignAdded:
+) -> schemas.CampaignAdded:
     if not context.settings.api.add_campaigns:
         raise HttpError(403, SWITCHED_OFF)
-    body = await read_body(request, CampaignBody)
+    body = await read_body(request, schemas.CampaignBody)
     known = {campaign.name: campaign.created_at for campaign in context.store.campaigns()}
     now = context.now
     plan = await asyncio.to_thread(_read_plan, context, body, known, now)  # a million units must not block the engine
     async with context.import_lock:
         commands.check_not_cancelled(context.store, plan.campaign.name)
         added = await commands.add_plan_in_steps(context.store, plan, update=update, now=now)
-    return CampaignAdded(campaign=_after_command(context, plan.campaign.name), **msgspec.structs.asdict(added))
+    return schemas.CampaignAdded(campaign=_after_command(context, plan.campaign.name), **msgspec.structs.asdict(added))
 
 
-def _read_plan(context: ApiContext, body: CampaignBody, known: Mapping[str, float], now: float) -> Plan:
+def _read_plan(context: ApiContext, body: schemas.CampaignBody, known: Mapping[str, float], now: float) -> Plan:
     values: dict[str, object] = {CAMPAIGN: _without_nulls(_with_deadline(body.campaign))}
     if body.unit:
         values[UNIT] = [_without_nulls(unit) for unit in body.unit]
@@ -164,7 +155,7 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
     status_code=200,
     summary="Delete a campaign with all its units, their output and workspaces; refused while one of them runs",
 )
-async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> Ok:
+async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> schemas.Ok:
     now = context.now
     attempts = retention.attempts_of_campaign(context.store, name)
     workspaces = retention.workspaces_of_campaign(context.store, name)
@@ -177,7 +168,7 @@ async def remove_campaign(name: FromPath[str], context: Context, force: FromQuer
     kept = (await asyncio.to_thread(retention.remove_workspaces, workspaces, force=force)).kept
     for each in kept:
         log.warning("the workspace %s of the deleted campaign %s stays: %s", each.path, name, each.reason)
-    return Ok()
+    return schemas.Ok()
 
 
 @get(
@@ -200,10 +191,10 @@ async def get_conflicts(name: FromPath[str], context: Context) -> ConflictReport
     "/v1/campaigns/{name:str}/pause",
     status_code=200,
     summary="Start no more units of it; running sessions continue to their end, with `at_turn` to that of their turn",
-    opt={"body": PauseBody},
+    opt={"body": schemas.PauseBody},
 )
 async def post_pause(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
-    body = await read_optional(request, PauseBody)
+    body = await read_optional(request, schemas.PauseBody)
     commands.pause_campaigns(context.store, [name], at_turn=body.at_turn, now=context.now)
     return _after_command(context, name)
 
@@ -229,10 +220,10 @@ def post_cancel(name: FromPath[str], context: Context) -> CampaignView:
     "/v1/campaigns/{name:str}/retry",
     status_code=200,
     summary="Run held, quarantined, unverified and cancelled units again, or those that stopped like one of them",
-    opt={"body": CampaignRetry},
+    opt={"body": schemas.CampaignRetry},
 )
 async def post_retry(request: Request[Any, Any, Any], name: FromPath[str], context: Context) -> CampaignView:
-    body = await read_body(request, CampaignRetry) if await request.body() else None
+    body = await read_body(request, schemas.CampaignRetry) if await request.body() else None
     if body is None:
         commands.retry_campaign(context.store, name, now=context.now)
     else:
@@ -241,17 +232,17 @@ async def post_retry(request: Request[Any, Any, Any], name: FromPath[str], conte
 
 
 @post("/v1/pause", sync_to_thread=False, status_code=200, summary="Pause all campaigns")
-def post_pause_all(context: Context) -> CampaignStates:
+def post_pause_all(context: Context) -> schemas.CampaignStates:
     changed = commands.pause_campaigns(context.store, None, now=context.now)
     context.apply_commands()
-    return CampaignStates(campaigns=changed, state="paused")
+    return schemas.CampaignStates(campaigns=changed, state="paused")
 
 
 @post("/v1/resume", sync_to_thread=False, status_code=200, summary="Resume all campaigns")
-def post_resume_all(context: Context) -> CampaignStates:
+def post_resume_all(context: Context) -> schemas.CampaignStates:
     changed = commands.resume_campaigns(context.store, None, now=context.now)
     context.apply_commands()
-    return CampaignStates(campaigns=changed, state="active")
+    return schemas.CampaignStates(campaigns=changed, state="active")
 
 
 MOST_RESULTS = 1000
@@ -267,9 +258,9 @@ def get_results(
     context: Context,
     limit: Annotated[int, QueryParameter(ge=1, le=MOST_RESULTS, description="How many units at most.")] = 100,
     cursor: Annotated[str | None, QueryParameter(description="The cursor of the page before.")] = None,
-) -> Results:
+) -> schemas.Results:
     page = context.store.units(campaign=find_campaign(context.store, name).name, limit=limit, cursor=cursor)
-    return Results(results=[result_row(unit) for unit in page.units], cursor=page.cursor)
+    return schemas.Results(results=[result_row(unit) for unit in page.units], cursor=page.cursor)
 
 
 @get("/v1/campaigns/{name:str}/summary", summary="The report on a campaign: totals, what needs you, what stands out")
