@@ -6,7 +6,7 @@ What is not known is called unknown, never 0.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
@@ -494,6 +494,25 @@ def budget_text(key: SpentBudget, now: float, zone: ZoneInfo) -> str:
 
 
 # -- events -------------------------------------------------------------------------------------------
+
+PAGE_EVENTS = 1000
+"""Events per read: a pipe gets its first lines at once, and a long history needs few reads."""
+
+
+class NewEvents:
+    """The events of a store that were not taken before, page by page."""
+
+    def __init__(self, store: Store, after: int) -> None:
+        self._store = store
+        self._after = after
+
+    def take(self) -> Iterator[StoredEvent]:
+        """Yield the events since the last call."""
+        while page := self._store.events(after=self._after, limit=PAGE_EVENTS):
+            for event in page:
+                self._after = event.id
+                yield event
+
 
 EVENT_STYLES = {
     "unit.done": "green",

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from tests.cli.conftest import Workspace
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
-from paceline.cli.commands.units import markdown, report_document
+from paceline.cli.commands.units import ReportText, Section, markdown, page, report_document
 from paceline.daemon.home import open_home
 from paceline.views.campaign_report import read_report
 from paceline.views.unit_changes import read_conflicts
@@ -103,3 +103,14 @@ def test_what_is_gone_or_says_nothing_is_not_shown_as_if_it_were_there(workspace
 
     assert ("(removed)" in before, "(removed)" in after) == (False, True)
     assert (nothing.stdout, nothing.stderr) == ("", "docs/b changed nothing\n")
+
+
+def test_control_characters_of_an_agent_are_in_neither_form_of_the_report() -> None:
+    rows = [("docs/a", "held", "look \x1b[31mred\x07 here")]
+    needs_you = Section(title="Needs you", columns=("unit", "state", "why"), rows=rows)
+    facts = [("State", "paused itself: \x1b]0;title\x07 gone")]
+    document = ReportText(title="docs: 0 of 1 done", lead="Written now.", facts=facts, sections=[needs_you])
+
+    found = [{letter for letter in text if not letter.isprintable()} for text in (markdown(document), page(document))]
+
+    assert found == [{"\n"}, {"\n"}]

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from paceline.agents.account import login_text
 from paceline.cli.commands.plans import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.commands.units import work_line
 from paceline.cli.main import INTERRUPTED, NOT_ALL_DONE
-from paceline.cli.output import AsJson, PlanFiles, Update, event_line, one_line, print_value, say, wait_words
+from paceline.cli.output import AsJson, NewEvents, PlanFiles, Update, event_line, one_line, print_value, say, wait_words
 from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.engines import leading_engine
 from paceline.daemon.home import Home, open_home
@@ -70,7 +70,7 @@ class PlainView(View):
 
     def __init__(self, home: Home, after: int, warnings: LastWarnings) -> None:
         self._home = home
-        self._seen = after
+        self._news = NewEvents(home.store, after)
         self._warnings = warnings.texts
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
 
@@ -80,13 +80,10 @@ class PlainView(View):
         for event in self._take_news():
             self._console.print(Text(event_line(event, self._home.zone)))
 
-    def _take_news(self) -> list[Event]:
-        """Return new events without the hidden ones. What campaigns wait for is not hidden."""
-        stored = self._home.store.events(after=self._seen)
-        if stored:
-            self._seen = stored[-1].id
-        events = [each.event for each in stored]
-        return [each for each in events if is_campaign_wait(each) or not each.name.startswith(HIDDEN_EVENTS)]
+    def _take_news(self) -> Iterator[Event]:
+        """Yield new events without the hidden ones. What campaigns wait for is not hidden."""
+        events = (stored.event for stored in self._news.take())
+        return (each for each in events if is_campaign_wait(each) or not each.name.startswith(HIDDEN_EVENTS))
 
 
 class LiveView(PlainView):

@@ -161,9 +161,6 @@ def _print_limits(lines: list[output.LimitLine]) -> None:
 
 # -- events -------------------------------------------------------------------------------------------
 
-PAGE_EVENTS = 1000
-"""Events per read: a pipe gets its first lines at once, and a long history needs few reads."""
-
 
 def events_command(
     unit: Annotated[
@@ -189,11 +186,15 @@ def events_command(
         start = after or 0
         if unit is not None:
             found = output.find_unit(home.store, unit)
-            take = UnitEvents(home.store, found, find_campaign(home.store, found.campaign)).take
+            news = UnitEvents(home.store, found, find_campaign(home.store, found.campaign)).take
         else:
             if after is None and not audit:
                 start = max(0, home.last_event_id() - limit)
-            take = NewEvents(home, start, audit=audit).take
+            news = output.NewEvents(home.store, start).take
+
+        def take() -> Iterator[StoredEvent]:
+            return (event for event in news() if not audit or is_change(event.event))
+
         events: Iterable[StoredEvent] = (event for event in take() if event.id > start)
         if after is None:
             events = deque(events, maxlen=limit)
@@ -206,22 +207,6 @@ def events_command(
                 return
             time.sleep(output.FOLLOW_SECONDS)
             events = take()
-
-
-class NewEvents:
-    """The events that were not taken before, page by page; with `audit` only changes by people and programs."""
-
-    def __init__(self, home: Home, after: int, *, audit: bool) -> None:
-        self._store = home.store
-        self._after = after
-        self._audit = audit
-
-    def take(self) -> Iterator[StoredEvent]:
-        while page := self._store.events(after=self._after, limit=PAGE_EVENTS):
-            for event in page:
-                self._after = event.id
-                if not self._audit or is_change(event.event):
-                    yield event
 
 
 def _print_event(stored: StoredEvent, home: Home, *, audit: bool, as_json: bool) -> None:

@@ -39,7 +39,6 @@ from paceline.views.why import Wait, Why, stored_waits, wait_rows
 
 KEPT_EVENTS = 1000
 """As far back as a person scrolls."""
-PAGE_EVENTS = 1000
 
 
 class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +92,7 @@ class SnapshotReader:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._throughput = Throughput(home.store)
-        self._last_event = max(0, home.last_event_id() - KEPT_EVENTS)
+        self._news = output.NewEvents(home.store, max(0, home.last_event_id() - KEPT_EVENTS))
 
     def read(self, now: float) -> TopSnapshot:
         """Read the home as it is now."""
@@ -112,15 +111,8 @@ class SnapshotReader:
             scopes=tuple(_scope_lines(home, offline, fleet, live)),
             gateway=live.gateway,
             keys=tuple(_key_lines(home, now)),
-            events=tuple(self._new_events()),
+            events=tuple(self._news.take()),
         )
-
-    def _new_events(self) -> Iterator[StoredEvent]:
-        while events := self._home.store.events(after=self._last_event, limit=PAGE_EVENTS):
-            self._last_event = events[-1].id
-            yield from events
-            if len(events) < PAGE_EVENTS:
-                return
 
 
 # -- what blocks a campaign ------------------------------------------------------------------------
