@@ -75,7 +75,9 @@ def _engine(
     fleet: election.FleetHomes | None = None,
     this_host: Mapping[str, StoredHost] = NO_HOSTS,
 ) -> Engine:
-    _check_file_limit(home)
+    pool = home.settings.limits[SESSIONS].limit
+    if pool is not None and (warning := raise_file_limit(pool)) is not None:
+        log.warning("%s", warning)
     settings = engine_settings(home.settings, home.zone, home.path)
     if leader.only_slots:
         heartbeat = min(settings.heartbeat, SLOTS_HEARTBEAT_SECONDS)
@@ -135,14 +137,6 @@ def _replaces(lock: election.LeaderLock, home: Home) -> bool:
     return False
 
 
-def _check_file_limit(home: Home) -> None:
-    """Raise the limit of open files for the pool of the settings, and warn if that is not possible."""
-    pool = home.settings.limits[SESSIONS].limit
-    warning = raise_file_limit(pool) if pool is not None else None
-    if warning is not None:
-        log.warning("%s", warning)
-
-
 # -- usage readings -----------------------------------------------------------------------------------
 
 
@@ -189,12 +183,9 @@ def _usage_source(name: str, current: CurrentSettings, environ: Mapping[str, str
         provider = settings.providers.get(name)
         if provider is None or provider.usage_url is None:
             return None
-        return await usage_at(provider.usage_url, _usage_key(settings, name, environ))()
+        variables = [account.key_env for account in settings.accounts.values() if account.provider == name]
+        # The key of its first account that has one.
+        key = next((environ[each] for each in variables if each is not None and each in environ), None)
+        return await usage_at(provider.usage_url, key)()
 
     return usage
-
-
-def _usage_key(settings: Settings, provider: str, environ: Mapping[str, str]) -> str | None:
-    """Return the key of the provider's first account that has one."""
-    named = [account.key_env for account in settings.accounts.values() if account.provider == provider]
-    return next((environ[variable] for variable in named if variable is not None and variable in environ), None)

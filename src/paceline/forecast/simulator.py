@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from paceline.agents import Account, load_agent
+from paceline.agents import load_agent
 from paceline.core import Snapshot
 from paceline.core.values.scopes import SESSIONS
 from paceline.engine import command_log as control
 from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
-from paceline.events import Event
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.clock import VirtualClock, VirtualTimer
@@ -174,6 +173,7 @@ class _Sessions(ScriptedExecutor):
         self._on_news = on_news
         self._begun: dict[str, tuple[str, float, _Account | None]] = {}
         self.left: dict[str, float] = {}
+        """The seconds that are left of each unit, also of those that are running."""
 
     def begin(self, attempt: str, unit: str, account: "_Account | None") -> None:
         self._begun[attempt] = unit, self._now(), account
@@ -191,13 +191,6 @@ class _Sessions(ScriptedExecutor):
         """End a session for the engine: for a reserve, or because another session was refused."""
         self._keep(handle.attempt_id)
         super().stop(handle, grace)
-
-    def still_to_do(self) -> float:
-        """Return the seconds that are left of all units, with those that are running."""
-        return sum(self.left.values())
-
-    def done(self, unit: str) -> None:
-        self.left.pop(unit, None)
 
     def _keep(self, attempt: str) -> None:
         """Keep what a unit has done, once."""
@@ -239,7 +232,7 @@ class Simulation:
             executor=self._sessions,
             clock=self._clock,
             agents=lambda name: load_agent("claude"),  # every simulated session prints as Claude Code does
-            environ=dict.fromkeys(_key_names(settings.accounts), "x"),
+            environ={each.key_env: "x" for each in settings.accounts.values() if each.key_env is not None},
             owner="forecast",
         )
 
@@ -298,24 +291,20 @@ class Simulation:
             after = page[-1].id
             for event in (stored.event for stored in page):
                 if event.name == "unit.done":
-                    self._sessions.done(event.unit or "")
+                    self._sessions.left.pop(event.unit or "", None)
                     ends += [event.at] if (event.unit or "").startswith(f"{campaign}/") else []
                 elif event.name == "unit.parked":
                     parks += 1
                 elif event.name == "window.closed":
-                    closings.append(_closing(event))
+                    resets_at = event.fields.get("resets_at")
+                    closings.append((event.scope or "", event.at, resets_at if isinstance(resets_at, float) else None))
         end = max(ends)
         pool = self._engine.limiter.get_limit(SESSIONS)
         is_over = self._is_over(campaign)
         room = (pool or 1) * max(1.0, (end if is_over else self._clock.now()) - began)
-        busy = min(1.0, (self._busy_seconds - self._sessions.still_to_do()) / room)
+        busy = min(1.0, (self._busy_seconds - sum(self._sessions.left.values())) / room)
         outcome = ForecastOutcome(finished_at=end if is_over else None, parks=parks, busy=round(busy, 3))
         return outcome, _once_each(closings)
-
-
-def _closing(event: Event) -> Closing:
-    resets_at = event.fields.get("resets_at")
-    return event.scope or "", event.at, resets_at if isinstance(resets_at, float) else None
 
 
 def _once_each(closings: Iterable[Closing]) -> tuple[Closing, ...]:
@@ -324,7 +313,3 @@ def _once_each(closings: Iterable[Closing]) -> tuple[Closing, ...]:
     for scope, at, resets_at in closings:
         first.setdefault((scope, resets_at), (scope, at, resets_at))
     return tuple(first.values())
-
-
-def _key_names(accounts: Mapping[str, Account]) -> list[str]:
-    return [account.key_env for account in accounts.values() if account.key_env is not None]
