@@ -7,7 +7,7 @@ account or a host; the Governor decides that.
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -114,10 +114,6 @@ class Places(msgspec.Struct, frozen=True):
     refusals: dict[str, Deferred]
     problems: dict[str, Deferred] = {}
 
-    @property
-    def hosts(self) -> frozenset[str]:
-        return frozenset(host for _, host in self.logins)
-
     def shown(self, campaign: Campaign) -> dict[str, Deferred]:
         """Return the refusals that people need to see: what passes, and what keeps it from a host that the plan names.
 
@@ -144,16 +140,6 @@ class Exclusions:
         """Keep the campaign away from the host for a while."""
         self.until[campaign, host] = (now + EXCLUDED_SECONDS, reason)
 
-    def find(self, campaign: str, host: str, now: float) -> tuple[float, str] | None:
-        """Return until when the campaign keeps away, and why; None if it does not."""
-        found = self.until.get((campaign, host))
-        if found is None:
-            return None
-        if not 0 < found[0] - now <= EXCLUDED_SECONDS:
-            del self.until[campaign, host]
-            return None
-        return found
-
 
 class Placement:
     """The hosts at one moment, ready to be asked for the places of each campaign.
@@ -177,10 +163,13 @@ class Placement:
         self._is_unlimited = not hosts and not self._exclusions.until
         """Whether there is only the machine of the engine, and nothing keeps anything from it."""
         own = HostState(name=LOCAL_HOST, settings=HostSettings(name=LOCAL_HOST), presence="joined")
-        self._hosts = {"": own} | {"" if each.name == LOCAL_HOST else each.name: each for each in hosts}
+        self.hosts: Mapping[str, HostState] = {"": own} | {
+            "" if each.name == LOCAL_HOST else each.name: each for each in hosts
+        }
+        """All hosts by name; '' is the leader's own machine."""
         self._problems: dict[str, dict[str, str | None]] = {
             host: {} if state.facts is None else {login.account: login.problem for login in state.facts.logins}
-            for host, state in self._hosts.items()
+            for host, state in self.hosts.items()
             if host
         }
         self._by_account: dict[str, list[str]] = {}
@@ -196,33 +185,28 @@ class Placement:
             return Places(tuple((account, "") for account in named), {})
         refusals = {
             host: refusal
-            for host, state in self._hosts.items()
+            for host, state in self.hosts.items()
             if (refusal := self._refusal(campaign, host, state)) is not None
         }
         logins = tuple((account, host) for account in named for host in self._hosts_of(account) if host not in refusals)
         with_login = {host for _, host in logins}
         problems: dict[str, Deferred] = {}
-        for host in [host for host in self._hosts if host not in refusals]:
+        for host in [host for host in self.hosts if host not in refusals]:
             if host not in with_login:
                 refusals[host] = self._without_login(host, named)
             elif host:
                 problems |= self._login_problems(host, named)
         return Places(logins, refusals, problems)
 
-    @property
-    def hosts(self) -> Iterable[str]:
-        """The names of all hosts; '' is the leader's own machine."""
-        return self._hosts
-
     def capacity(self, host: str) -> float:
         """Return how many sessions make the host as loaded as the others: its cap, else its processors."""
-        state = self._hosts[host]
+        state = self.hosts[host]
         cpus = state.facts.cpus if state.facts is not None else 1
         return float(max(1, state.settings.max_sessions or cpus))
 
     def refusal(self, campaign: Campaign, account: str, host: str) -> Deferred:
         """Return why the login cannot take units of the campaign, although they began there."""
-        state = self._hosts.get(host)
+        state = self.hosts.get(host)
         if state is None:
             detail = f"the host {host} is not known any more: add it with `paceline hosts add {host}`"
             return _deferred("unreachable", host, detail)
@@ -232,14 +216,14 @@ class Placement:
 
     def _hosts_of(self, account: str) -> Iterable[str]:
         """Return the hosts with a login of the account. The leader's own machine is taken to have all of them."""
-        return self._hosts if account == NO_ACCOUNT else ("", *self._by_account.get(account, ()))
+        return self.hosts if account == NO_ACCOUNT else ("", *self._by_account.get(account, ()))
 
     def _refusal(self, campaign: Campaign, host: str, state: HostState) -> Deferred | None:
         """Return why no session of the campaign can start on the host, whoever pays for it."""
         name = state.name
         if not names_host(campaign.hosts, name) and not names_host(campaign.hosts, state.fleet_name or name):
             named = ", ".join(campaign.hosts)
-            if not any(names_host(campaign.hosts, each.name) for each in self._hosts.values()):
+            if not any(names_host(campaign.hosts, each.name) for each in self.hosts.values()):
                 fix = "add it with `paceline hosts add`, or correct hosts in the plan"
                 return _deferred("held", host, f"no host is called {named}, which the plan names: {fix}")
             return _deferred("held", host, f"the plan names other hosts ({named}), not {name}")
@@ -274,10 +258,10 @@ class Placement:
         return None
 
     def _exclusion(self, campaign: Campaign, host: str, name: str) -> Deferred | None:
-        found = self._exclusions.find(campaign.name, host, self._now)
-        if found is None:
+        until, reason = self._exclusions.until.get((campaign.name, host), (0.0, ""))
+        if not 0 < until - self._now <= EXCLUDED_SECONDS:
+            self._exclusions.until.pop((campaign.name, host), None)
             return None
-        until, reason = found
         detail = f"a session could not start on {name}: {reason}; put it right there, or name other hosts in the plan"
         return _deferred("held", host, detail, until)
 
