@@ -28,10 +28,10 @@ from paceline.api.event_stream import EventStream, EventTail
 from paceline.clock import Clock
 from paceline.core import Deferred, Governor, ScopeStatus
 from paceline.core.values.scopes import canonical_model
+from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.capacity.leases import Leases
 from paceline.engine.dispatch.ticket_queues import backlog
 from paceline.engine.engine import Engine
-from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import CampaignAccounts, EngineSettings
 from paceline.engine.store_outage import store_trouble
 from paceline.errors import LeadLost, StoreError

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from paceline.core import ScopeStatus
 from paceline.core.unit_lifecycle import Policy
 from paceline.daemon.times import local_zone, moment
-from paceline.engine.offline_state import OfflineState
+from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage, store_trouble
 from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable

@@ -8,5 +8,4 @@
 - `session/`: a session from its launch to its end
 - `work/`: a unit's work around its session: workspace, checks, delivery, outcome, and what is kept of it
 - `capacity/`: the Governor's state, leases of other programs, and the rules of campaigns and accounts
-- `offline_state`: the same view of a home in which no engine runs
 """

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 from paceline.core.values.scopes import SESSIONS
+from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.commands import find_campaign
-from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidInput
 from paceline.forecast.basis import Basis, BasisReader, read_history, usable_accounts

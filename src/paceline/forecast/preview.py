@@ -10,8 +10,8 @@ import msgspec
 
 from paceline.core import Deferred, Granted
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer
+from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.dispatch.ticket_queues import split_queue_name
-from paceline.engine.offline_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.settings import LOCAL_HOST, Settings
 from paceline.settings.plan_file import Plan

@@ -19,8 +19,8 @@ from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
 from paceline.daemon.contact import LiveState, live_spend, read_accounts, read_keys, read_live
 from paceline.daemon.home import Home
 from paceline.daemon.times import clock_time
+from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.dispatch.ticket_queues import session_scopes
-from paceline.engine.offline_state import OfflineState
 from paceline.store import Campaign, StoredEvent, Unit
 from paceline.views.capacity import AccountView, FleetState, KeyView, ScopeCapacity, capacity_rows, limit_rows
 from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
