@@ -17,10 +17,10 @@ import msgspec
 
 from benchmarks.control.families import FAMILIES
 from benchmarks.control.report import Cell, write_plots, write_table
-from benchmarks.control.run import ORACLE, POLICIES, Figures, Task, simulate
+from benchmarks.control.run import LATE, ORACLE, POLICIES, Figures, Task, simulate
 from benchmarks.control.scenarios import SCENARIOS
 
-READERS = ("paceline", "minus one on 429", "min(platform, configured)")
+READERS = ("paceline", LATE, "minus one on 429", "min(platform, configured)")
 """Policies that use usage readings. For all others an informed day equals a blind one."""
 
 

@@ -51,8 +51,11 @@ def _scaled(caps: dict[str, int], factor: float) -> dict[str, int]:
 
 ORACLE = "oracle"
 """The one policy that gets the provider. All others get the configured limits and, on informed days, readings."""
+LATE = "paceline, late reports"
+"""The same, where an accepted start is reported at the end of its first turn, as the engine does."""
 POLICIES: dict[str, Maker] = {
     "paceline": lambda caps, readings, seed: Governed(_scaled(caps, 2.0), readings, Wiring(), None),
+    LATE: lambda caps, readings, seed: Governed(_scaled(caps, 2.0), readings, Wiring(reports_acceptance=False), None),
     "semaphore, exact": lambda caps, readings, seed: Places(caps),
     "semaphore, 25% over": lambda caps, readings, seed: Places(_scaled(caps, 1.25)),
     "semaphore, 50% under": lambda caps, readings, seed: Places(_scaled(caps, 0.5)),

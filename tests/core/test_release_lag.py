@@ -126,28 +126,6 @@ def test_a_second_refusal_in_a_row_takes_back_what_the_first_taught_of_the_lag()
     assert (fleet.limit, headroom.lag.seconds) == (6, 0.0)
 
 
-def test_the_more_was_lost_the_sooner_it_is_tried_again() -> None:
-    waits = {}
-    for fallen_to in (20, 6):
-        fleet = Fleet(cap=24, configured=48)
-        fleet.wait(4000.0)
-        fleet.cap = fallen_to
-        fleet.end(24 - fallen_to)
-        for _ in range(2):
-            fleet.start()
-            fleet.wait(40.0)
-        assert fleet.limit == fallen_to
-        fleet.cap = 24
-        fell_at = fleet.now
-        while fleet.limit == fallen_to:
-            fleet.governor.report(SCOPE, Succeeded(ticket=fleet.live[0]), now=fleet.now)
-            fleet.wait(5.0)
-            fleet.start()
-        waits[fallen_to] = fleet.now - fell_at
-    assert waits[20] > 1500.0
-    assert waits[6] < 900.0
-
-
 def test_a_run_of_an_excess_session_waits_for_the_limit_also_while_its_scope_is_paused() -> None:
     """A pause ends by itself, an excess does not: a caller that sees the limit ends the session at its turn."""
     governor = Governor(GovernorSettings(limits={SCOPE: 10}), now=0.0)

@@ -30,7 +30,7 @@ async def test_lesson_01_one_usage_reading_lets_in_only_what_it_leaves() -> None
         await crowd.ask("x", "y", "z")
         for name in ("a", "b", "c"):
             crowd.slot(name).release()
-        await clock.advance(0.5)
+        await clock.advance(0.3)
         assert crowd.names() == ["a", "b", "c", "d", "x"]
 
 

@@ -5,8 +5,7 @@
   what ran. From the level that worked, one slot more is tried after half an hour, then two, four ... more while all are
   accepted. A failed try doubles the wait for the next, up to half a day; a success ends the long waits
 - `ReleaseLag`: how long the provider still counts a slot after its release. A start refused seconds after a release is
-  blamed on that. If the next start is refused as well, the capacity fell: the limit is what went well, and the more was
-  lost, the sooner more is tried
+  blamed on that. If the next start is refused as well, the capacity fell: the limit is what went well
 - `StartBursts`: how many sessions a provider has accepted in a short time. More at once may be too many, at any level
 - `Incidents`: one capacity problem at the provider lowers the limit at most once
 - `PlatformCap`: a limit that the provider named itself, and how it is probed one above
@@ -222,11 +221,6 @@ HOLD_SECONDS = 15.0
 """How long a level stands before a higher one is tried that has not failed: refusals come within seconds."""
 SHED_TO = 0.85
 """What stays of the level when sessions are refused in mid-run: it ends the refusals, and most work continues."""
-LOST_SLOT_SECONDS = 14400.0
-"""Slot-seconds that a needless fall of the limit may cost before the level is tried again.
-
-The slots that the fall took times the wait for the try: as much as about twenty refusals.
-"""
 
 
 class AdaptiveLimit(RelativeTimes):
@@ -306,17 +300,11 @@ class AdaptiveLimit(RelativeTimes):
         still_counted = held - level + 1  # so many released slots would explain the refusal
         ages = self.lag.ages(still_counted, now)
         if self.lag.is_blamed or total_age(ages, still_counted) > LONGEST_LAG_SECONDS:
-            return self._fall_from_change(min(proven, held - 1), effective, now)
+            self.lag.take_back_blame()  # the capacity fell
+            worked = min(proven, held - 1)
+            return self.fall_to(worked, effective, now, failed_at=worked + 1)
         self.lag.blame(min(ages), held, now)
         return None
-
-    def _fall_from_change(self, level: int, effective: int, now: float) -> int:
-        """Lower the limit to `level`, because the capacity seems to have fallen. A larger loss is probed sooner."""
-        self.lag.take_back_blame()
-        lost = (self.worked_at or effective) - level
-        lowered = self.fall_to(level, effective, now, failed_at=level + 1)
-        self.retry_at = self.climb_at = now + min(self.patience, LOST_SLOT_SECONDS / max(1, lost))
-        return lowered
 
     def _fail_try(self, level: int, effective: int, now: float) -> int:
         """Return to `level` after a try above it failed. A second failure there delays the next try."""

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from paceline.agents.account import Account, gateway_key
-from paceline.core.values.model_patterns import is_listed
+from paceline.core.values.scopes import is_listed
 from paceline.engine.commands import KEY_PREFIX, digest_of_key, present_keys, scope_of_key
 from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.client_response import KEPT_BYTES, RequestBody, parsed

@@ -69,7 +69,7 @@ class KeyRules(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None = None
     """The one address of the gateway that it may use: a pool or an account. None: all of them."""
     models: tuple[str, ...] = ()
-    """The models that it may call, by name or pattern (`core.values.model_patterns`). Empty: all of them."""
+    """The models that it may call, by name or pattern (`core.values.scopes`). Empty: all of them."""
     rpm: int | None = None
     tpm: int | None = None
     parallel: int | None = None

@@ -48,27 +48,55 @@ def test_a_count_that_lacks_our_latest_starts_admits_no_more_than_the_limit() ->
     assert room(poll, local=4, now=105.0) == 0
 
 
-def test_starts_are_awaited_as_long_as_answers_have_taken() -> None:
-    poll = poll_read(count=0, local=0, now=100.0)
-    poll.on_grant("a", 100.0)
-    poll.on_accepted("a", 103.0)
-    poll.on_grant("b", 110.0)
-    read(poll, 3, 2, 112.0)
-    assert (poll.start_lag, room(poll, local=2, now=112.0)) == (3.0, 0)
-
-
-def test_an_answer_that_took_minutes_is_no_lag() -> None:
+def test_how_late_an_answer_comes_says_nothing_of_the_count() -> None:
+    """The engine hears of a start when its first turn ends; the provider has counted it long before."""
     poll = poll_read(count=0, local=0, now=100.0)
     poll.on_grant("a", 100.0)
     poll.on_accepted("a", 400.0)
-    assert poll.start_lag == LONGEST_LAG_SECONDS
+    poll.on_grant("b", 410.0)
+    read(poll, 2, 2, 411.0)
+    assert room(poll, local=2, now=411.0) == 2
+
+
+def test_a_refused_start_that_a_reading_left_room_for_shows_how_long_starts_are_awaited() -> None:
+    poll = poll_read(count=2, local=2, now=100.0)
+    lags = []
+    for _ in range(4):
+        poll.on_refused_start()
+        lags.append(poll.start_lag)
+    poll.on_grant("a", 100.0)
+    read(poll, 2, 2, 105.0)
+    assert (lags, room(poll, local=3, now=105.0)) == ([2.0, 4.0, 8.0, LONGEST_LAG_SECONDS], 1)
+
+
+def test_a_place_is_asked_for_when_it_may_be_free_again_and_not_a_second_later() -> None:
+    """Releases that come while others still cool keep their own time, and a reading that lags is followed soon."""
+    poll = poll_read(count=4, local=4, now=100.0)
+    poll.on_release(100.35, now=100.0)
+    poll.on_release(100.5, now=100.15)
+    due = [poll.next_ask_at]
+    poll.on_asked(100.35)
+    poll.on_answer(3, 2, 100.4)
+    due.append(poll.next_ask_at)
+    poll.on_asked(100.5)
+    poll.on_answer(3, 2, 100.6)
+    poll.on_late_count(100.6)
+    due.append(poll.next_ask_at)
+    assert due == [100.35, 100.5, 100.6 + DEFAULT_LAG_SECONDS]
 
 
 def test_a_start_that_was_refused_is_not_awaited() -> None:
     poll = poll_read(count=3, local=3, now=100.0)
     poll.on_grant("a", 100.0)
-    poll.on_ended("a")
+    poll.on_ended("a", was_refused=True)
     assert room(poll, local=3, now=100.1) == 1
+
+
+def test_a_start_that_has_ended_since_the_reading_may_still_count_at_the_provider() -> None:
+    poll = poll_read(count=3, local=3, now=100.0)
+    poll.on_grant("a", 100.0)
+    poll.on_ended("a", was_refused=False)
+    assert room(poll, local=3, now=100.1) == 0
 
 
 def test_nobody_enters_by_a_reading_while_a_newer_one_is_on_its_way() -> None:
@@ -114,17 +142,18 @@ def test_the_answer_to_a_session_confirms_its_start_and_that_to_a_call_does_not(
     governor = Governor(GovernorSettings(limits={SCOPE: CAP}, usage_scopes=(SCOPE,)), now=0.0)
     for name, scopes in (("session", ("sessions", SCOPE)), ("call", ("runs", SCOPE))):
         governor.request(Ticket(name, scopes), now=0.0)
+    for name in ("session", "call"):
         governor.report(SCOPE, Succeeded(ticket=name), now=2.0)
     usage = governor.ledger.scope(SCOPE).usage
     assert usage is not None
-    assert (usage.start_lag, usage.starting) == (2.0, {"call": 0.0})
+    assert (usage.grants, usage.starting) == ([2.0], {"call": 0.0})
 
 
 def test_while_the_count_is_unknown_one_enters_per_interval_even_if_the_last_one_has_ended() -> None:
     poll = poll_read(count=0, local=0, now=100.0)
     poll.on_answer(None, 0, 100.0)
     poll.on_grant("a", 100.1)
-    poll.on_ended("a")
+    poll.on_ended("a", was_refused=False)
 
     poll.on_answer(None, 0, 100.5)
     too_soon = room(poll, local=0, now=100.6)

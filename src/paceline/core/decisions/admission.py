@@ -5,9 +5,8 @@ could be granted, and there is no way around the queue.
 """
 
 from paceline.core.state.fairness import Group
-from paceline.core.state.lane import Lane, LiveSlot, Waiter
+from paceline.core.state.lane import Lane, LiveSlot, Waiter, queue_key
 from paceline.core.state.ledger import Ledger
-from paceline.core.state.queue import queue_key
 from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket, lane_key

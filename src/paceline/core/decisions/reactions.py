@@ -270,6 +270,9 @@ def _usage(ledger: Ledger, scope: Scope, signal: Usage) -> list[Scope]:
             ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
     if scope.usage is not None:
         scope.usage.on_answer(_count(signal.concurrent_sessions), scope.live, ledger.now)
+        free = scope.cap - scope.used - scope.usage.others
+        if scope.usage_room(scope.usage, ledger.now) < min(free, scope.waiting):
+            scope.usage.on_late_count(ledger.now)
         ledger.poll_usage(scope)
         ledger.schedule(scope)
     return [scope]

@@ -4,6 +4,7 @@ Here: the last reading, the grants it cannot include yet, and when to poll again
 answer within the time-out, or one that makes no sense, means *unknown*.
 """
 
+from bisect import insort
 from typing import ClassVar
 
 import msgspec
@@ -13,6 +14,9 @@ from paceline.core.values.fields import RelativeTimes
 
 DEFAULT_LAG_SECONDS = 0.35
 """How far a provider's count lags before anything was learnt: about a request and its bookkeeping."""
+FIRST_START_LAG_SECONDS = 2.0
+"""How far it lags behind starts once one was refused that a reading had left room for: a count of that kind lags by
+seconds. The next such refusal doubles it."""
 LONGEST_LAG_SECONDS = 10.0
 """A difference that lasts longer is no lag: another program uses the account too."""
 OTHERS_SECONDS = 60.0
@@ -25,6 +29,7 @@ class UsagePoll(RelativeTimes):
 
     `count` is the last reading, None while unknown. `granted_at` is when the last slot was granted. `starting` are the
     starts without an answer yet, and when each was granted; `grants` are the times at which recent ones were answered.
+    `free_at` is when released places may be free again for which no poll was made yet.
     `others` is how many places others use at most, and `fewest_others` the same since `others_since`.
     """
 
@@ -44,11 +49,11 @@ class UsagePoll(RelativeTimes):
     read_at: float | None = None
     read_from: float | None = None
     asked_at: float | None = None
-    ask_again: bool = False
     next_ask_at: float | None = None
     granted_at: float | None = None
     grants: list[float] = msgspec.field(default_factory=list)
     starting: dict[str, float] = msgspec.field(default_factory=dict)
+    free_at: list[float] = msgspec.field(default_factory=list)
     others: int = 0
     fewest_others: int = 0
     others_since: float = 0.0
@@ -60,7 +65,8 @@ class UsagePoll(RelativeTimes):
         return self.asked_at is None and (self.next_ask_at is None or now >= self.next_ask_at)
 
     def on_asked(self, now: float) -> None:
-        self.asked_at, self.next_ask_at, self.ask_again = now, None, False
+        self.asked_at, self.next_ask_at = now, None
+        self.free_at = [at for at in self.free_at if at > now]
 
     def on_answer(self, count: int | None, local: int, now: float) -> None:
         """Take over a reading, or None for unknown. `local` is how many slots are live here."""
@@ -70,20 +76,27 @@ class UsagePoll(RelativeTimes):
         if count is not None:
             self._learn_others(max(0, count - local), now)
         self.asked_at = None
-        self.next_ask_at = now if self.ask_again else now + self.interval
-        self.ask_again = False
+        self._ask_within(self.interval, now)
+
+    def on_late_count(self, now: float) -> None:
+        """Poll again soon: a place is free by our own count and that of others, but not by the reading."""
+        if self.count is not None and self.asked_at is None:
+            self._ask_within(DEFAULT_LAG_SECONDS, now)
+
+    def _ask_within(self, seconds: float, now: float) -> None:
+        self.next_ask_at = max(now, min([now + seconds, *self.free_at[:1]]))
 
     def expire_question(self, local: int, now: float) -> None:
         if self.asked_at is not None and now >= self.asked_at + self.timeout:
             self.on_answer(None, local, now)
 
-    def on_release(self, now: float) -> None:
-        """Poll now, because room may have become free. If a poll is already running, poll again after it."""
+    def on_release(self, free_at: float, now: float) -> None:
+        """Poll when the place may be free. If a poll is already running, or comes before that, poll again after it."""
         self.last_release_at = now
-        if self.asked_at is None:
-            self.next_ask_at = now
-        elif now > self.asked_at:
-            self.ask_again = True
+        if self.asked_at is None or free_at > self.asked_at:
+            insort(self.free_at, free_at)
+        if self.asked_at is None and (self.next_ask_at is None or free_at < self.next_ask_at):
+            self.next_ask_at = free_at
 
     def on_grant(self, ticket_id: str, now: float) -> None:
         oldest = now - LONGEST_LAG_SECONDS - self.interval
@@ -92,18 +105,15 @@ class UsagePoll(RelativeTimes):
         self.starting[ticket_id] = self.granted_at = now
 
     def on_accepted(self, ticket_id: str, now: float) -> None:
-        """Count a start with every later reading, since the provider has answered it.
-
-        A start without an answer may be missing in readings for as long as the slowest answer took.
-        """
-        granted_at = self.starting.pop(ticket_id, None)
-        if granted_at is not None:
+        """Count a start with every later reading, since the provider has answered it."""
+        if self.starting.pop(ticket_id, None) is not None:
             self.grants.append(now)
-            self.start_lag = max(self.start_lag, min(now - granted_at, LONGEST_LAG_SECONDS))
 
-    def on_ended(self, ticket_id: str) -> None:
-        """Forget a start that has ended or was refused."""
-        self.starting.pop(ticket_id, None)
+    def on_ended(self, ticket_id: str, *, was_refused: bool) -> None:
+        """Count a start that has ended with later readings. One that was refused is in none."""
+        granted_at = self.starting.pop(ticket_id, None)
+        if granted_at is not None and not was_refused:
+            self.grants.append(granted_at)
 
     def room(self, cap: int, local: int, lag: float, now: float) -> int:
         """Return how many may enter by the last reading, while `local` slots are live here.
@@ -138,12 +148,13 @@ class UsagePoll(RelativeTimes):
     def shift(self, seconds: float) -> None:
         super().shift(seconds)
         self.grants = [at - seconds for at in self.grants]
+        self.free_at = [at - seconds for at in self.free_at]
         self.starting = {name: at - seconds for name, at in self.starting.items()}
 
     def on_refused_start(self) -> None:
         """Learn from a refused start that the reading had left room for: the provider counts starts later."""
         if self.count is not None:
-            self.start_lag = min(LONGEST_LAG_SECONDS, max(DEFAULT_LAG_SECONDS, self.start_lag) * 2)
+            self.start_lag = min(LONGEST_LAG_SECONDS, max(FIRST_START_LAG_SECONDS, self.start_lag * 2))
 
     def _learn_others(self, difference: int, now: float) -> None:
         """Learn how many places others use: the smallest difference to the provider's count in the last minute."""

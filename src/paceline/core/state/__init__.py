@@ -2,8 +2,7 @@
 
 - `ledger`: slots, waiters, effects, what is due when, and the arithmetic of places; composed of
 - `tables`: scopes by name (`scope.py`, `usage_meter.py`, `limit_table.py`), and lanes by their tickets (`lane.py`:
-  lane, waiter, live slot)
-- `queue`: which lane watches which scope
+  lane, waiter, live slot, and who watches which scope)
 - `fairness`: groups and their shares
 - `snapshot`: all of it as a value, and back
 """

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from paceline.core.state.fairness import FairShares
-from paceline.core.state.lane import Lane, LiveSlot, Waiter
+from paceline.core.state.lane import Lane, LiveSlot, Waiter, WatchTable
 from paceline.core.state.limit_table import UNLIMITED
-from paceline.core.state.queue import WatchTable
 from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LaneTable, LiveSettings, ScopeTable
 from paceline.core.values.scopes import SESSIONS
@@ -270,9 +269,9 @@ class Ledger:
             insort(scope.cooling, self.now + lag)
             self.schedule(scope)
         if scope.usage is not None:
-            scope.usage.on_ended(slot.ticket.id)
+            scope.usage.on_ended(slot.ticket.id, was_refused=was_refused)
             if scope.waiting:
-                scope.usage.on_release(self.now)
+                scope.usage.on_release(self.now + (lag if scope.cap != UNLIMITED else 0.0), self.now)
                 self.poll_usage(scope)
                 self.schedule(scope)
         hot.append(scope)

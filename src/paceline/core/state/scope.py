@@ -4,7 +4,7 @@ The hot numbers are `used` (places taken, cooling ones included) and `open_cap` 
 further; 0 while any gate is active). Gates are consulted only when `used >= open_cap`. From the time
 `notify_from` on, every gate must be notified of each grant. Before `counts_until` only the gate `counter` needs to be
 notified. `learner` is the same gate, set while no other part of the scope learns from a success.
-Never here: who waits for the scope (`queue.py`), and what is decided (`decisions/`).
+Never here: who waits for the scope (`lane.py`), and what is decided (`decisions/`).
 """
 
 import math
@@ -214,8 +214,12 @@ class Scope:
         """Return a refusal by the provider's own count. Where nobody waits, local accounting is enough."""
         if not self.waiting:
             return None
+        return None if self.usage_room(usage, now) > 0 else "usage_gate"
+
+    def usage_room(self, usage: UsagePoll, now: float) -> int:
+        """Return how many may enter by the provider's own count."""
         lag = max(usage.start_lag, self.cooldown or DEFAULT_LAG_SECONDS)  # how far the count may lag behind a start
-        return None if usage.room(self.cap, self.live, lag, now) > 0 else "usage_gate"
+        return usage.room(self.cap, self.live, lag, now)
 
     # -- gates -------------------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ from paceline.core.gates.rates import RateLimit
 from paceline.core.gates.start_meters import FirstRamp
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.state.fairness import FairShares, Group, weight_of
-from paceline.core.state.lane import Lane, LiveSlot
+from paceline.core.state.lane import Lane, LiveSlot, WatchTable
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
-from paceline.core.state.queue import WatchTable
 from paceline.core.state.scope import Scope
 from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import KEY, SESSIONS, UNNAMED_MODEL, ScopePattern, canonical_scope

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.core.values.model_patterns import is_listed, model_pattern
+from paceline.core.values.scopes import is_listed, model_pattern
 
 
 def allows(text: str, model: str, provider: str = "openrouter") -> bool:
