@@ -33,7 +33,7 @@ from tests.workspaces.hostile_world import (
     user_git,
 )
 
-from paceline.engine.work.retention import KeptWorkspace, StoredWorkspace, remove_workspaces, unneeded_workspaces
+from paceline.engine.retention import KeptWorkspace, StoredWorkspace, remove_workspaces, unneeded_workspaces
 from paceline.errors import PacelineError, WorkspaceError
 from paceline.hosts.jobs import KeptFolder, read_patch, remove_all
 from paceline.store import Campaign, SqliteStore

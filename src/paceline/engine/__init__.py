@@ -5,7 +5,7 @@
 - `journal`: events, the Governor and the reasons to wait, as they are stored
 - `settings`: its part of the configuration; `store_outage`: while the store does not answer
 - `dispatch/`: which unit starts next, and on which login and host
-- `session/`: a session from its launch to its end
-- `work/`: a unit's work around its session: workspace, checks, delivery, outcome, and what is kept of it
+- `session/`: a session from its launch to its end, and the work of its unit around it
+- `retention`: how long workspaces, output and events are kept
 - `capacity/`: the Governor's state, leases of other programs, and the rules of campaigns and accounts
 """

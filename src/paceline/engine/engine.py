@@ -33,13 +33,13 @@ from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
 from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.journal import EngineJournal, EngineParts, Listeners
+from paceline.engine.retention import EventRetention, OutputRetention
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
+from paceline.engine.session.unit_stages import CHECK_TICKETS, UnitStages
 from paceline.engine.session.window_landing import Landings
 from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.store_outage import StoreOutage
-from paceline.engine.work.retention import EventRetention, OutputRetention
-from paceline.engine.work.unit_stages import CHECK_TICKETS, UnitStages
 from paceline.errors import (
     OUTAGES,
     EngineBusy,
@@ -234,7 +234,7 @@ class Engine:
 
     async def _rest(self, due: float | None) -> None:
         """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat, and not while output waits."""
-        if self.cycle.is_behind and not self.cycle.must_recover:
+        if self.cycle.monitor.is_behind and not self.cycle.must_recover:
             await asyncio.sleep(0)
             return
         heartbeat = self.settings.heartbeat
@@ -340,12 +340,8 @@ class Cycle:
         self._granted: list[str] = []
         self._commands = command_log.CommandReader(store)
         self._host_limits = AddedHostLimits(settings.hosts)
-        self.queues = TicketQueues(
-            governor,
-            settings,
-            engine.lead.owner,
-            hosts=LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name).states,
-        )
+        every_host = LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name)
+        self.queues = TicketQueues(governor, settings, engine.lead.owner, hosts=every_host.states)
         self.journal = EngineJournal(store, driver, self.queues, self._commands, engine.listeners, accounts)
         parts = EngineParts(
             store=store,
@@ -356,12 +352,12 @@ class Cycle:
             journal=self.journal,
             live=self.live,
         )
-        self._monitor = SessionMonitor(parts)
-        self._stages = UnitStages(parts, self._monitor.breaker)
+        self.monitor = SessionMonitor(parts)
+        self._stages = UnitStages(parts, self.monitor.breaker)
         self._cleanup = WorkspaceCleanup(store, hosts)
-        self._dispatcher = Dispatcher(parts, engine.agents, self._monitor, self._stages)
+        self._dispatcher = Dispatcher(parts, engine.agents, self.monitor, self._stages)
         self._logins = LoginWatch(governor, accounts, hosts.local.environ)
-        self._landing = Landings(parts, self._monitor.history, self._stages.preparing)
+        self._landing = Landings(parts, self.monitor.history, self._stages.preparing)
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
@@ -416,14 +412,14 @@ class Cycle:
             self._hosts.step()
             self._cleanup.step(now)
         if self.live:
-            yield from self._monitor.read_all()
+            yield from self.monitor.read_all()
             now = self._driver.now()
-            self._monitor.stop_ending(now)
-            self._monitor.record_ended(self.campaigns.values(), self._stages, now)
-        if self._monitor.unarchived:
-            self._monitor.archive(now)
+            self.monitor.stop_ending(now)
+            self.monitor.record_ended(self.campaigns.values(), self._stages, now)
+        if self.monitor.unarchived:
+            self.monitor.archive(now)
         self._move_stages(now)
-        if self._monitor.breaker.has_paused:
+        if self.monitor.breaker.has_paused:
             self._load_campaigns(now)
         if self._dispatcher.has_cancelled:
             self._dispatcher.settle_cancelled(self.campaigns, now)
@@ -453,19 +449,14 @@ class Cycle:
             self._stages.clean_up()
         if self._stages.staged:
             over = list(self._stages.step(self.campaigns, now))
-            self._monitor.store(over, now, self._stages.take_delivered())
-        stored, self._monitor.stored = self._monitor.stored, []
+            self.monitor.store(over, now, self._stages.take_delivered())
+        stored, self.monitor.stored = self.monitor.stored, []
         for record in stored:
             campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
             if campaign is not None and campaign.workspace is not None:
                 self._stages.remove_workspace(record, campaign)
         if self._stages.preparing:
             self._dispatcher.launch_prepared(self.campaigns, now)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a session has printed more than the last pass has read: the next one is due at once."""
-        return self._monitor.is_behind
 
     def save_all(self, now: float) -> None:
         """Store everything that the next engine needs, also what is stored only now and then."""
@@ -545,8 +536,8 @@ class Cycle:
             }
         changed = [campaign for name, campaign in self.campaigns.items() if before.get(name) != campaign]
         for campaign in changed:
-            self._monitor.breaker.forget(campaign.name)
-        self._monitor.breaker.has_paused = False
+            self.monitor.breaker.forget(campaign.name)
+        self.monitor.breaker.has_paused = False
         apply_campaign_limits(self.governor, changed, now)
         limit_checks(self.governor, changed, self._settings.checks, now)
 
@@ -576,7 +567,7 @@ class Cycle:
         running = {(session.campaign.name, session.campaign.created_at) for session in self.live.values()}
         of_deleted = {name for name, at in running if name in self.campaigns and self.campaigns[name].created_at != at}
         campaigns = [each for name, each in self.campaigns.items() if name not in of_deleted]
-        self._monitor.pacer.set_paces(campaigns, now)
+        self.monitor.pacer.set_paces(campaigns, now)
         self.queues.fill(campaigns, self._store.claimable(), now)
 
     def _on_granted(self, granted: Granted) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from paceline.core.values.fields import fields_of
 from paceline.engine.commands import find_campaign
-from paceline.engine.work.retention import workspace_host
+from paceline.engine.retention import workspace_host
 from paceline.errors import InvalidInput, PacelineError, UnknownName, WorkspaceError
 from paceline.store import Store, Unit
 from paceline.views.safe_text import plain_text, printable

@@ -18,9 +18,8 @@ from msgspec import UNSET
 from paceline.api import schemas
 from paceline.api.bodies import PLAN_BYTES, HttpError, read_body, read_optional
 from paceline.api.context import ApiContext, Context
-from paceline.engine import commands
+from paceline.engine import commands, retention
 from paceline.engine.commands import find_campaign
-from paceline.engine.work import retention
 from paceline.errors import UnknownName
 from paceline.settings.checks import Document
 from paceline.settings.plan_file import CAMPAIGN, UNIT, CampaignChanges, Plan, plan_of

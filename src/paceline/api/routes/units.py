@@ -24,7 +24,7 @@ from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
 from paceline.core.values.channels import Channel
 from paceline.engine import commands
 from paceline.engine.engine import Engine
-from paceline.engine.work.retention import workspace_host
+from paceline.engine.retention import workspace_host
 from paceline.errors import PacelineError, UnknownName
 from paceline.events import ATTEMPT_STARTS
 from paceline.executors.spool import read_tail

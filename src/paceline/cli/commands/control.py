@@ -21,10 +21,9 @@ from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import check_limit
 from paceline.daemon.home import Home, open_home
-from paceline.engine import commands
+from paceline.engine import commands, retention
 from paceline.engine.capacity import governor_state
 from paceline.engine.commands import find_campaign
-from paceline.engine.work import retention
 from paceline.errors import InvalidInput, InvalidLimit
 from paceline.leadership.election import no_leader
 from paceline.settings import governor_settings

@@ -38,9 +38,8 @@ from paceline.daemon.contact import daemon_url, dashboard_url, live_spend, read_
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
 from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.daemon.times import absolute, relative
-from paceline.engine import command_log, commands
+from paceline.engine import command_log, commands, retention
 from paceline.engine.commands import add_host, remove_host
-from paceline.engine.work import retention
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
 from paceline.executors import IsNeeded
 from paceline.executors.spool import ArchivePruner

@@ -207,12 +207,8 @@ class OfflineState:
         # Hosts whose workers have joined count as if they were there: who is there now, only the leader knows.
         known = stored_host_states(store, settings.hosts)
         hosts = [each if each.facts is None else msgspec.structs.replace(each, presence="joined") for each in known]
-        self.queues = TicketQueues(
-            self.governor,
-            settings,
-            "offline",
-            hosts=LocalMachine(settings, lambda: hosts).states,
-        )
+        every_host = LocalMachine(settings, lambda: hosts)
+        self.queues = TicketQueues(self.governor, settings, "offline", hosts=every_host.states)
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         for command in command_log.CommandReader(store).read():
             with contextlib.suppress(PacelineError):  # the engine will log it

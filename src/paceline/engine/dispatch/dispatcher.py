@@ -21,8 +21,15 @@ from paceline.engine.dispatch.ticket_queues import TicketQueue, unit_ticket
 from paceline.engine.journal import EngineParts, start_event
 from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, start_error_outcome
 from paceline.engine.session.session_monitor import SessionMonitor
+from paceline.engine.session.unit_stages import (
+    LOST_NOTE,
+    UnitStages,
+    outcome_of_error,
+    placed,
+    port_variable,
+    with_note,
+)
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
-from paceline.engine.work.unit_stages import LOST_NOTE, UnitStages, outcome_of_error, placed, port_variable, with_note
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors import Handle

@@ -151,14 +151,7 @@ ATTEMPTS = ""
 class TicketQueues:
     """All queues of an engine, kept as long as there is work for them."""
 
-    def __init__(
-        self,
-        governor: Governor,
-        settings: EngineSettings,
-        owner: str,
-        *,
-        hosts: HostStates,
-    ) -> None:
+    def __init__(self, governor: Governor, settings: EngineSettings, owner: str, *, hosts: HostStates) -> None:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
         self._governor = governor

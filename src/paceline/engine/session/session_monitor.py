@@ -22,8 +22,8 @@ from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.journal import EngineParts, pause_event, unit_event
 from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
+from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import UnitSizes
-from paceline.engine.work.unit_stages import UnitStages
 from paceline.events import Event
 from paceline.executors import Handle, SessionState
 from paceline.redaction import signal_without_secrets

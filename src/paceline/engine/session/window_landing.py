@@ -21,7 +21,7 @@ from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
 from paceline.engine.journal import EngineParts
 from paceline.engine.session.live_session import LiveSession
-from paceline.engine.work.unit_stages import Preparation, with_result
+from paceline.engine.session.unit_stages import Preparation, with_result
 from paceline.events import Event
 from paceline.store import Campaign, OutcomeRecord, Store, UnitResult
 from paceline.store.unit_result import EndRequest

@@ -9,7 +9,7 @@ import pytest
 from tests.workspaces.conftest import TestRepository
 from tests.workspaces.finished_units import new_repository, run_units
 
-from paceline.engine.work.retention import (
+from paceline.engine.retention import (
     RemovedWorkspaces,
     check_workspaces,
     leave_workspaces,

@@ -11,7 +11,7 @@ from tests.workspaces.conftest import top as top
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
-from paceline.engine.work.unit_stages import LOST_NOTE
+from paceline.engine.session.unit_stages import LOST_NOTE
 from paceline.executors import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run

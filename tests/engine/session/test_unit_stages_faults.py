@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.work.test_unit_stages_workspace import add, harness_of, kind_of, works
+from tests.engine.session.test_unit_stages_workspace import add, harness_of, kind_of, works
 from tests.workspaces.conftest import git
 from tests.workspaces.conftest import top as top
 

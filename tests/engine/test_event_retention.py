@@ -1,7 +1,7 @@
 """Old events go in small steps; what nobody has read yet stays."""
 
 from paceline.engine.command_log import CONTROL_SEEN
-from paceline.engine.work.retention import REST_SECONDS, STEP_EVENTS, EventRetention
+from paceline.engine.retention import REST_SECONDS, STEP_EVENTS, EventRetention
 from paceline.events import Event
 from paceline.store import SqliteStore
 from paceline.testing.engine_harness import NOW

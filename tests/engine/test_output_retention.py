@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from paceline.engine.work.retention import OutputRetention
+from paceline.engine.retention import OutputRetention
 from paceline.executors import OutputLimits
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import STEP_ATTEMPTS, Spool

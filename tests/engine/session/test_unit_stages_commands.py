@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.engine.work.unit_stages import command_order, read_end
+from paceline.engine.session.unit_stages import command_order, read_end
 from paceline.executors.interface import TAIL_BYTES
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, Unit, UnitSpec
