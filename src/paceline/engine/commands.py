@@ -293,7 +293,9 @@ def resume_unit(store: Store, unit: Unit, *, now: float) -> bool:
     if unit.state in ("todo", "running"):
         return False
     if unit.state != "held":
-        raise IllegalStep(f"{unit.id} is {unit.state}, not paused{_retry_hint(unit)}")
+        can_retry = unit.state in ("quarantined", "unverified", "cancelled")
+        hint = f"; `paceline retry {unit.id}` tries it again" if can_retry else ""
+        raise IllegalStep(f"{unit.id} is {unit.state}, not paused{hint}")
     return _try_again(store, unit, "resume", fresh=False, now=now)
 
 
@@ -348,14 +350,6 @@ def cancel_unit(store: Store, unit: Unit, *, now: float) -> Cancelled:
         running = store.cancel_units(unit.campaign, [unit.id], now=now)
         _record(store, "cancel", unit.id, now)
     return Cancelled(units=int(unit.state != "cancelled"), running=tuple(running))
-
-
-def _retry_hint(unit: Unit) -> str:
-    return (
-        f"; `paceline retry {unit.id}` tries it again"
-        if unit.state in ("quarantined", "unverified", "cancelled")
-        else ""
-    )
 
 
 # -- capacity ------------------------------------------------------------------------------------

@@ -124,8 +124,13 @@ class SlotTable:
 
     def lose_expired(self, now: float) -> Iterator[tuple[StoredSlot, float]]:
         """Mark the slots whose lease has expired as lost. Yields each with the time at which it becomes free."""
-        for slot in self._due(now):
-            if slot.id not in self._free_at:
+        while self._expiries and self._expiries[0][0] <= now:
+            slot = self.slots.get(heappop(self._expiries)[1])
+            if slot is None or slot.lease is None or slot.granted_at is None:
+                continue  # released long ago
+            if slot.lease.expires_at > now:
+                heappush(self._expiries, (slot.lease.expires_at, slot.id))
+            elif slot.id not in self._free_at:
                 free_at = self._free_at[slot.id] = now + LOST_GRACE_SECONDS
                 self._watch(free_at, slot.id)
                 self._lost[slot.id] = None
@@ -137,16 +142,6 @@ class SlotTable:
         """Remove the lost slots whose grace is over."""
         over = [slot_id for slot_id, free_at in self._free_at.items() if free_at <= now]
         return [slot for slot_id in over if (slot := self.pop(slot_id)) is not None]
-
-    def _due(self, now: float) -> Iterator[StoredSlot]:
-        while self._expiries and self._expiries[0][0] <= now:
-            slot = self.slots.get(heappop(self._expiries)[1])
-            if slot is None or slot.lease is None or slot.granted_at is None:
-                continue  # released long ago
-            if slot.lease.expires_at > now:
-                heappush(self._expiries, (slot.lease.expires_at, slot.id))
-                continue
-            yield slot
 
     def shift_leases(self, seconds: float, now: float) -> None:
         """Move every expiry, and the end of every grace, by so many seconds. None lasts longer than one begun now."""
@@ -180,7 +175,10 @@ class SlotTable:
     def save(self) -> None:
         """Store all added, changed and removed slots in one transaction."""
         if self.unsaved:
-            self._reserve_tokens()
+            if self._token > self._reserved_tokens:  # an upper bound is stored before any token is handed out
+                reserved = self._token + TOKENS_AT_ONCE
+                self._store.save_state(TOKENS_STATE, str(reserved).encode())
+                self._reserved_tokens = reserved
             kept = [self.slots[slot_id] for slot_id in self.unsaved if slot_id in self.slots]
             self._store.save_slots(kept, [slot_id for slot_id in self.unsaved if slot_id not in self.slots])
             self.unsaved.clear()
@@ -233,13 +231,6 @@ class SlotTable:
         """Return a fencing token that is larger than all before it, also those of leaders before."""
         self._token += 1
         return self._token
-
-    def _reserve_tokens(self) -> None:
-        """Store an upper bound of the tokens that may be handed out, before any of them is."""
-        if self._token > self._reserved_tokens:
-            reserved = self._token + TOKENS_AT_ONCE
-            self._store.save_state(TOKENS_STATE, str(reserved).encode())
-            self._reserved_tokens = reserved
 
 
 EXTERNAL_SLOTS = "outside"
