@@ -160,7 +160,9 @@ def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]
 
 def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:
     """Return the workspaces of done and cancelled units, unless their campaign keeps all, and those without a unit."""
-    found = _worktrees_in(home)  # listed before the units are read: an engine may store and make one meanwhile
+    # Listed before the units are read: an engine may store and make one meanwhile.
+    links = sorted((home / "workspaces").glob("*/*/.git"))
+    found = [str(link.parent) for link in links if link.is_file()]
     settings = {each.name: each.workspace for each in store.campaigns() if each.workspace is not None}
     keeping = {name for name, each in settings.items() if each.keep == "all"}
     tops = {top for each in settings.values() for top in each.bases}
@@ -262,10 +264,6 @@ def _workspaces(units: Iterable[Unit]) -> Iterator[StoredWorkspace]:
         place = stored_location(unit.result)
         if place is not None:
             yield StoredWorkspace(unit=unit.id, place=place, host=workspace_host(unit.result))
-
-
-def _worktrees_in(home: Path) -> list[str]:
-    return [str(link.parent) for link in sorted((home / "workspaces").glob("*/*/.git")) if link.is_file()]
 
 
 STEP_EVENTS = 500

@@ -71,6 +71,7 @@ class Dispatcher:
         self.has_cancelled = False
         """Whether units may have been cancelled whose attempts have not ended."""
         self._strays: list[Handle] = []
+        """Sessions and commands that belong to no unit, until they have ended."""
 
     def launch_granted(self, ticket_ids: list[str], now: float, lease_until: float) -> list[str]:
         """Claim and launch a unit for every granted ticket. A failure gives the remaining tickets back.
@@ -130,9 +131,11 @@ class Dispatcher:
         """Return the claimed unit, without its conversation if that is too large to resume after its park."""
         if not starts_over(unit, campaign, now):
             return unit
-        unit = without_conversation(unit)
-        self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
-        return unit
+        carried = unit.result.carried
+        carried = msgspec.structs.replace(carried, conversation_tokens={}, is_parked=False, is_restarted=True)
+        result = msgspec.structs.replace(unit.result, carried=carried, context_tokens=None)
+        self._store.save_progress(unit.id, unit.fence, phase=None, result=result)
+        return msgspec.structs.replace(unit, conversation_id=None, result=result)
 
     def _launch(self, unit: Unit, queue: TicketQueue, ticket_id: str, now: float) -> AttemptOutcome | None:
         """Start the session, or first its workspace. Returns the outcome of an attempt that could not start."""
@@ -165,7 +168,10 @@ class Dispatcher:
                 note = LOST_NOTE if work.was_lost else ""
                 outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, note)
             if outcome is not None:
-                unit = _unattempted(work.unit) if outcome.ending == "yielded" else work.unit
+                unit = work.unit
+                if outcome.ending == "yielded":  # no agent was started, and nothing has gone wrong
+                    counters = msgspec.structs.replace(unit.counters, attempts=unit.counters.attempts - 1)
+                    unit = msgspec.structs.replace(unit, counters=counters)
                 record = self._monitor.record_of(unit, outcome, now, work.campaign.max_attempts)
                 not_started.append(msgspec.structs.replace(record, result=unit.result))
                 self._governor.abandon(work.ticket.id, now=now)
@@ -285,7 +291,11 @@ class Dispatcher:
     def recover(self, campaigns: Mapping[str, Campaign], now: float) -> None:
         """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
         never_began = self._take_up(self._store.running_units(also_cancelled=True), campaigns, now)
-        self._end_checks([unit for unit in never_began if unit.result.session_end is not None], campaigns, now)
+        for unit in never_began:
+            campaign = campaigns.get(unit.campaign)
+            if unit.result.session_end is not None and campaign is not None:  # cancelled while no engine ran
+                self._stages.resume(msgspec.structs.replace(unit, phase="checking"), campaign, now)
+                self._stages.drop(unit.id, now)
         self._monitor.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
         owned = [session.handle.attempt_id for session in self._live.values()] + self._stages.attempt_ids()
         local = self._hosts.local.executor
@@ -301,7 +311,8 @@ class Dispatcher:
             return
         cancelled = [unit for unit in self._store.running_units(also_cancelled=True) if unit.state != "running"]
         never_began = self._take_up(cancelled, campaigns, now)
-        commands = [*self._stages.attempt_ids(), *self._live_strays()]
+        self._strays = [each for each in self._strays if not each.state().is_over]
+        commands = [*self._stages.attempt_ids(), *(each.attempt_id for each in self._strays)]
         over = [unit for unit in never_began if not any(each.startswith(f"{unit.attempt_id}-") for each in commands)]
         self._monitor.store([self._lost(unit, now) for unit in over], now)
         self.has_cancelled = len(cancelled) > len(over)
@@ -327,14 +338,6 @@ class Dispatcher:
                 self._live[unit.id] = session
         return never_began
 
-    def _end_checks(self, units: Sequence[Unit], campaigns: Mapping[str, Campaign], now: float) -> None:
-        """End the checks of units that were cancelled while no engine ran."""
-        for unit in units:
-            campaign = campaigns.get(unit.campaign)
-            if campaign is not None:
-                self._stages.resume(msgspec.structs.replace(unit, phase="checking"), campaign, now)
-                self._stages.drop(unit.id, now)
-
     def _lost(self, unit: Unit, now: float) -> OutcomeRecord:
         lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
         record = self._monitor.record_of(unit, CANCELLED if unit.state == "cancelled" else lost, now)
@@ -357,11 +360,6 @@ class Dispatcher:
         session.output.is_catching_up = True
         return session
 
-    def _live_strays(self) -> list[str]:
-        """Return the sessions and commands that belong to no unit and have not ended yet."""
-        self._strays = [each for each in self._strays if not each.state().is_over]
-        return [each.attempt_id for each in self._strays]
-
 
 def starts_over(unit: Unit, campaign: Campaign, now: float) -> bool:
     """Return whether the unit gives up its conversation after its park, as its plan asks for."""
@@ -372,16 +370,3 @@ def starts_over(unit: Unit, campaign: Campaign, now: float) -> bool:
         return False
     cached_at = result.carried.cached_at
     return cached_at is not None and now - cached_at > LONGEST_CACHE_SECONDS
-
-
-def without_conversation(unit: Unit) -> Unit:
-    """Return the unit as it starts over in its workspace."""
-    carried = msgspec.structs.replace(unit.result.carried, conversation_tokens={}, is_parked=False, is_restarted=True)
-    result = msgspec.structs.replace(unit.result, carried=carried, context_tokens=None)
-    return msgspec.structs.replace(unit, conversation_id=None, result=result)
-
-
-def _unattempted(unit: Unit) -> Unit:
-    """Return a claimed unit with the counters from before: no agent was started, and nothing has gone wrong."""
-    counters = msgspec.structs.replace(unit.counters, attempts=unit.counters.attempts - 1)
-    return msgspec.structs.replace(unit, counters=counters)

@@ -45,7 +45,7 @@ from paceline.errors import (
     WorkspaceLost,
 )
 from paceline.events import Event
-from paceline.executors.interface import Handle, SessionState, printed_tail
+from paceline.executors.interface import Handle, printed_tail
 from paceline.hosts.jobs import Job
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
@@ -881,16 +881,12 @@ def read_end(handle: Handle, now: float, *, limit_seconds: float) -> CommandEnd 
         return msgspec.structs.replace(
             end, exit_code=TOO_LONG, reason=f"it did not end within {_duration(limit_seconds)}"
         )
-    problem = _start_problem(state)
-    return end if problem is None else msgspec.structs.replace(end, reason=problem, could_not_start=True)
-
-
-def _start_problem(state: SessionState) -> str | None:
+    problem = None
     if state.phase == "not_started":
-        return f"it could not be started: {state.message or 'no reason'}"
-    if state.shell_code in CANNOT_RUN:
-        return f"it could not be run (exit code {state.shell_code})"
-    return None
+        problem = f"it could not be started: {state.message or 'no reason'}"
+    elif state.shell_code in CANNOT_RUN:
+        problem = f"it could not be run (exit code {state.shell_code})"
+    return end if problem is None else msgspec.structs.replace(end, reason=problem, could_not_start=True)
 
 
 def _duration(seconds: float) -> str:
