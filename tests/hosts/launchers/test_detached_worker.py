@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.executors.conftest import until
 
 from paceline.errors import LaunchFailed
+from paceline.executors.proc_table import has_ended
 from paceline.hosts.launchers.detached_worker import MARK, RECORD_FILE, detached_pid, start_detached, stop_detached
 from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart
 from paceline.testing.launcher_contract import LauncherContract, LaunchSite, stand_in_start
@@ -62,6 +64,26 @@ def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(LaunchFailed, match=r"/no/such/python cannot be run: .*No such file"):
         start_detached(worker, os.environ)
+
+
+def test_no_worker_begins_that_no_later_call_could_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher dies after it has made the process, and before it has written down which one it is."""
+    made = []
+
+    def fail(home: Path, pid: int, order: str) -> None:
+        made.append(pid)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("paceline.hosts.launchers.detached_worker._write_record", fail)
+    program = ("sh", "-c", f"touch {tmp_path}/began; sleep 600")
+    worker = msgspec.structs.replace(stand_in_start("box1", tmp_path / "worker"), program=program)
+
+    with pytest.raises(OSError, match="the disk is full"):
+        start_detached(worker, os.environ)
+
+    (pid,) = made
+    until(lambda: has_ended(pid))
+    assert not (tmp_path / "began").exists()
 
 
 def test_a_process_with_the_number_of_a_dead_worker_is_not_the_worker(tmp_path: Path) -> None:

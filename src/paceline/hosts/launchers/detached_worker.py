@@ -38,11 +38,20 @@ _FIRST_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 20.0
 """How long a worker may take to end: it stores what it knows, and reports that it leaves."""
 _SPAWN: Final = """
-import os, subprocess, sys
-worker = subprocess.Popen(sys.argv[1:], start_new_session=True, stdin=subprocess.DEVNULL, stdout=2)
-print(worker.pid, flush=True)
-os._exit(0)
+import os, sys
+if pid := os.fork():
+    print(pid, flush=True)
+    os._exit(0)
+os.setsid()
+os.dup2(2, 1)
+if os.read(0, 1):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    try:
+        os.execvp(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]} cannot be run: {error.strerror}")
 """
+"""The worker waits for a byte before it begins. If its launcher dies before the record is written, none comes."""
 _POLL_SECONDS: Final = 0.05
 _SHOWN_LINES: Final = 5
 _LONGEST_SHOWN: Final = 2000
@@ -81,8 +90,14 @@ def start_detached(worker: WorkerStart, environ: Mapping[str, str]) -> LaunchAns
             _end(pid, record)
         token_file = home / TOKEN_FILE
         write_private(token_file, f"{worker.token}\n")
-        pid = _spawn(worker_argv(worker, token_file), worker_environment(environ, home), home)
-        started = _write_record(home, pid, order)
+        begin, go = os.pipe()
+        try:
+            pid = _spawn(worker_argv(worker, token_file), worker_environment(environ, home), home, begin)
+            started = _write_record(home, pid, order)
+            os.write(go, b"\n")
+        finally:
+            os.close(begin)
+            os.close(go)
         give_up_at = time.monotonic() + _FIRST_SECONDS
         while time.monotonic() < give_up_at:
             if _pid(started) is None:
@@ -152,22 +167,22 @@ def worker_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]
     return {**kept, "PACELINE_HOME": str(home)}
 
 
-def _spawn(argv: list[str], env: Mapping[str, str], home: Path) -> int:
-    """Start a process that is nobody's child, in a session of its own, and return its pid.
+def _spawn(argv: list[str], env: Mapping[str, str], home: Path, begin: int) -> int:
+    """Start a process that is nobody's child, in a session of its own, and return its pid. It waits for `begin`.
 
     Its parent ends at once. So it gets no signal when a connection ends, and this process need not reap it.
     """
     with _log(home) as log:
         between = subprocess.run(
             [sys.executable, "-I", "-c", _SPAWN, *argv],
-            stdin=subprocess.DEVNULL,
+            stdin=begin,
             stdout=subprocess.PIPE,
             stderr=log,
             env=env,
             cwd=Path.home(),
         )
     if between.returncode != 0:
-        raise LaunchFailed(f"{argv[0]} cannot be run: {_tail(home / LOG_FILE)}")
+        raise LaunchFailed(f"no worker can be started: {_tail(home / LOG_FILE)}")
     return int(between.stdout)
 
 
