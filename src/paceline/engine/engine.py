@@ -333,16 +333,15 @@ class Cycle:
         store, driver, hosts, settings = engine.store, engine.driver, engine.hosts, engine.settings
         governor, accounts = driver.governor, settings.campaign_accounts
         self._store, self._driver, self._hosts, self._settings = store, driver, hosts, settings
-        self._lead, self._listeners, self._woken = engine.lead, engine.listeners, engine.woken
+        self._lead, self._woken = engine.lead, engine.woken
         self.governor = governor
         self.live: dict[str, LiveSession] = {}
         self.campaigns: dict[str, Campaign] = {}
         self._granted: list[str] = []
-        self._commands = command_log.CommandReader(store)
         self._host_limits = AddedHostLimits(settings.hosts)
         every_host = LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name)
         self.queues = TicketQueues(governor, settings, engine.lead.owner, hosts=every_host.states)
-        self.journal = EngineJournal(store, driver, self.queues, self._commands, engine.listeners, accounts)
+        self.journal = EngineJournal(store, driver, self.queues, engine.listeners)
         parts = EngineParts(
             store=store,
             driver=driver,
@@ -463,7 +462,7 @@ class Cycle:
         self.journal.has_learnt = True
         self.journal.save(now)
         self.leases.note_presence(now, at_once=True)
-        self._commands.save()
+        self.journal.commands.save()
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
@@ -491,7 +490,7 @@ class Cycle:
         Each touches only what it names: a unit, the campaigns, slots of programs, hosts, or the Governor. One that
         cannot be read is logged and skipped: it must not stop the others.
         """
-        commands = self._commands.read()
+        commands = self.journal.commands.read()
         for command in commands:
             try:
                 self._carry_out(command.event, now)
@@ -503,8 +502,8 @@ class Cycle:
             self.journal.flush()
             if self.leases.is_busy:  # commands are read once: a lost answer would leave its caller waiting forever
                 self.leases.table.save()
-            self._listeners.notify()
-        self._commands.done()
+            self.journal.listeners.notify()
+        self.journal.commands.done()
 
     def _carry_out(self, event: Event, now: float) -> None:
         name = event.name.removeprefix(command_log.PREFIX)

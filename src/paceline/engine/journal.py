@@ -18,7 +18,7 @@ from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import CommandReader
 from paceline.engine.dispatch.placement import logins_on
 from paceline.engine.dispatch.ticket_queues import TicketQueues, split_queue_name
-from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
+from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.store import Campaign, OutcomeRecord, Store, Unit
@@ -142,21 +142,10 @@ Gist = tuple[str, str, float | None]
 class EngineJournal:
     """Collects events between saves. A save writes the Governor with the events, then the reasons to wait."""
 
-    def __init__(
-        self,
-        store: Store,
-        driver: GovernorDriver,
-        queues: TicketQueues,
-        commands: CommandReader,
-        listeners: Listeners,
-        accounts: CampaignAccounts,
-    ) -> None:
-        self._store = store
-        self._driver = driver
-        self._queues = queues
-        self._commands = commands
-        self._listeners = listeners
-        self._accounts = accounts
+    def __init__(self, store: Store, driver: GovernorDriver, queues: TicketQueues, listeners: Listeners) -> None:
+        self._store, self._driver, self._queues, self.listeners = store, driver, queues, listeners
+        self.commands = CommandReader(store)
+        """It skips the events that this journal appends."""
         self._governor_events: list[Event] = []
         self._unsaved: list[Event] = []
         self._doubtful: tuple[int, int] | None = None
@@ -205,7 +194,7 @@ class EngineJournal:
                 self._store.wake_units(account=login, campaign=scope.removeprefix(CAMPAIGN))
         within = [
             account.id
-            for account in self._accounts
+            for account in self._queues.accounts
             if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
         ]
         for login in logins_on(hosts, within):
@@ -231,13 +220,13 @@ class EngineJournal:
                     last_id = self._store.append_events(self._unsaved)
         except BaseException:
             del self._unsaved[before:]
-            self._doubtful = (before, self._commands.position) if before else None
+            self._doubtful = (before, self.commands.position) if before else None
             raise
         self.has_learnt = False
         if last_id is not None:
-            self._commands.skip_own(last_id, len(self._unsaved))
+            self.commands.skip_own(last_id, len(self._unsaved))
             self._unsaved = []
-            self._listeners.notify()
+            self.listeners.notify()
 
     def _drop_stored(self, count: int, position: int) -> None:
         """Drop the events of a save that failed if its commit went through: all of them are stored then."""

@@ -155,7 +155,7 @@ class TicketQueues:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
         self._governor = governor
-        self._accounts = settings.campaign_accounts
+        self.accounts = settings.campaign_accounts
         self._owner = owner
         self.hosts = hosts
         self._machine = settings.machine
@@ -178,7 +178,7 @@ class TicketQueues:
         self.patience.begin(hosts, now)
         if not (self.queues or any(claimable.values())):
             return
-        placement = Placement(self._accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
+        placement = Placement(self.accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
         filling = Filling(self._governor, placement, now, self._governor.get_limit(SESSIONS) or 0)
         bound: dict[str, dict[str | None, int]] = {}
         for (name, login), units in claimable.items():
@@ -204,7 +204,7 @@ class TicketQueues:
         """Note how many tickets more each queue of the campaign needs, and why the campaign cannot run elsewhere."""
         now = filling.now
         places = filling.placement.places(campaign)
-        logins = (*places.logins, *_logins_left(campaign, units, places, self._accounts))
+        logins = (*places.logins, *_logins_left(campaign, units, places, self.accounts))
         # So many tickets of a campaign wait on one login: together, several times as many as the pool has places. A
         # campaign on many logins would otherwise keep the whole pool's number on each of them.
         each = math.ceil(TICKETS_PER_PLACE * filling.pool / max(1, len(logins)))
@@ -234,7 +234,7 @@ class TicketQueues:
         """Explain why units wait whose conversation is on a login that cannot take them."""
         name = campaign.name
         account, host = split_login(login)
-        if account not in (*self._accounts.ids_of(campaign), self._accounts.login_id(campaign)):
+        if account not in (*self.accounts.ids_of(campaign), self.accounts.login_id(campaign)):
             have = "1 unit has its" if units == 1 else f"{units} units have their"
             detail = f"{have} conversation on {login!r}, which the campaign does not name"
             self._problems[name, login] = Deferred("", "held", f"campaign:{name}", detail)
@@ -315,8 +315,8 @@ class TicketQueues:
             if queue is None or queue.campaign != campaign:
                 if queue is not None:
                     self.give_back(list(queue.tickets), now)
-                account = self._accounts.known(campaign, account_id)
-                is_for_bound = account_id not in self._accounts.ids_of(campaign)
+                account = self.accounts.known(campaign, account_id)
+                is_for_bound = account_id not in self.accounts.ids_of(campaign)
                 scopes = session_scopes(campaign, account, host or self._local_host)
                 queue = TicketQueue(campaign, account, scopes, login, is_for_bound, host)
                 self.queues[campaign.name, login] = queue
