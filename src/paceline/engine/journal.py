@@ -7,7 +7,7 @@ when it is stored; each step of a pass knows that.
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -101,11 +101,6 @@ def start_event(unit: Unit, scope: str, now: float) -> Event:
     return Event(name, now, scope, unit.id, fields)
 
 
-def pause_event(campaign: Campaign, now: float) -> Event:
-    """Return the event of a campaign that pauses itself."""
-    return Event("campaign.paused", now, f"campaign:{campaign.name}", None, {"reason": campaign.pause_reason})
-
-
 def unit_event(record: OutcomeRecord, now: float, *, others_first: bool = False) -> Event:
     """Return the event of an attempt that ended.
 
@@ -164,6 +159,13 @@ class EngineJournal:
     def append(self, event: Event) -> None:
         """Store an event with the next save."""
         self._unsaved.append(event)
+
+    def pause(self, campaigns: Iterable[Campaign], now: float) -> None:
+        """Store campaigns that pause themselves, each with its event. Call it in a block of `together`."""
+        for each in campaigns:
+            self._store.set_campaign(each)
+            fields: dict[str, object] = {"reason": each.pause_reason}
+            self.append(Event("campaign.paused", now, f"campaign:{each.name}", None, fields))
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Keep events of the Governor until the pass collects them."""

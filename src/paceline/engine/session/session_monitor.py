@@ -20,7 +20,7 @@ from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_
 from paceline.engine.capacity.breaker import CampaignBreaker
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatch.ticket_queues import session_scopes
-from paceline.engine.journal import EngineParts, pause_event, unit_event
+from paceline.engine.journal import EngineParts, unit_event
 from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
 from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import UnitSizes
@@ -285,9 +285,8 @@ class SessionMonitor:
                     if record.unit_id in delivered:
                         self._journal.append(delivered[record.unit_id])
                     self._journal.append(unit_event(record, now, others_first=record.unit_id in yielding))
-                for campaign in self.breaker.after(accepted, now):
-                    self._store.set_campaign(campaign)
-                    self._journal.append(pause_event(campaign, now))
+                if paused := self.breaker.after(accepted, now):
+                    self._journal.pause(paused, now)
             self.stored += accepted
             for record in accepted:
                 self.history.learn(record)

@@ -29,7 +29,7 @@ from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import CHECKS
 from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
 from paceline.engine.dispatch.placement import host_scope
-from paceline.engine.journal import EngineParts, pause_event
+from paceline.engine.journal import EngineParts
 from paceline.engine.session.live_session import STOPPED_EARLY, LiveSession, outcome_of_request
 from paceline.engine.settings import this_host
 from paceline.errors import (
@@ -667,7 +667,8 @@ class UnitStages:
         """
         if end.could_not_start and work.stage == "check":
             paused = self._breaker.after_unchecked(work.campaign.name, work.unit.id, reason)
-            self._store_pauses(paused, now)
+            with self._journal.together():
+                self._journal.pause(paused, now)
             log.warning("%s: %s; it is held%s", work.unit.id, reason, ", and its campaign is paused" if paused else "")
             return AttemptOutcome(ending="barred", reason=reason)
         work.losses = work.losses + 1 if end.was_lost else 0
@@ -680,7 +681,8 @@ class UnitStages:
         """
         work.retry_at = now + RETRY_SECONDS
         paused = self._breaker.after_fault(work.campaign.name, reason)
-        self._store_pauses(paused, now)
+        with self._journal.together():
+            self._journal.pause(paused, now)
         work.faults = 0 if paused else work.faults + 1
         is_alone = work.faults >= MOST_FAULTS_OF_UNIT
         follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
@@ -692,12 +694,6 @@ class UnitStages:
         work.faults = work.losses = 0
         self._breaker.clear_faults(work.campaign.name)
         self._breaker.clear_unchecked(work.campaign.name)
-
-    def _store_pauses(self, paused: list[Campaign], now: float) -> None:
-        with self._journal.together():
-            for campaign in paused:
-                self._store.set_campaign(campaign)
-                self._journal.append(pause_event(campaign, now))
 
     # -- what is stored ------------------------------------------------------------------------
 
