@@ -4,6 +4,7 @@ A fork is a real process with its own id, folder, variables, output and end. It 
 and every import costs, which is most of the time of most commands.
 """
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -26,9 +27,12 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
 
     def reap(*_: object) -> None:
         for pid in list(reports):
-            ended, status = os.waitpid(pid, os.WNOHANG)
+            try:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # a signal came in between: the inner call has taken it
+                continue
             if ended:
-                with open(reports.pop(pid), "w") as report:
+                with contextlib.suppress(BrokenPipeError), open(reports.pop(pid), "w") as report:
                     report.write(f"{os.waitstatus_to_exitcode(status)}\n")
 
     signal.signal(signal.SIGCHLD, reap)
