@@ -154,6 +154,38 @@ async def test_refusals_of_the_provider_are_counted_also_when_they_are_waited_ou
     assert refused == GatewayCounts(waiting=1, per_minute=1, refused_per_minute=1)
 
 
+async def test_the_events_of_a_stream_that_is_left_count_as_much_as_those_of_whole_ones() -> None:
+    """This provider puts 30 tokens into each event."""
+    begin = event({"type": "message_start", "message": {"usage": {"input_tokens": 30, "output_tokens": 1}}})
+    delta = event({"type": "content_block_delta", "delta": {"text": "some words"}})
+    end = event({"type": "message_delta", "usage": {"output_tokens": 300}}) + b"0\r\n\r\n"
+
+    async def stream(wire: Wire) -> None:
+        await wire.read_message()
+        wire.send(STREAM_HEAD + begin + 10 * delta + end)
+        await wire.read_message()
+        wire.send(STREAM_HEAD + begin + 4 * delta)
+        await wire.reader.read()
+
+    async with (
+        RawUpstream(stream) as upstream,
+        GatewayHarness(account(upstream.url), spend=SpendLedger(price_list({}))) as harness,
+        await connect(harness.port) as client,
+    ):
+        client.send(post(CALL))
+        await client.read_message()
+        client.send(post(CALL))
+        for _ in range(4):
+            await client.reader.readuntil(b"some words")
+        client.reset()
+        await until(lambda: harness.in_flight == 0 and not harness.gateway.calls.requests(0).running)
+        listed = harness.gateway.calls.requests(10).recent
+
+    used = [each.tokens for each in listed]
+    left = Tokens(input=30, output=round(5 * (0.9 + 300) / (0.9 + 12)))
+    assert used == [left, Tokens(input=30, output=300)]
+
+
 @pytest.mark.parametrize("is_left", [True, False])
 async def test_a_stream_that_ends_early_is_counted_as_far_as_it_came(is_left: bool) -> None:
     usage = {"input_tokens": 30, "cache_read_input_tokens": 7, "output_tokens": 1}

@@ -149,6 +149,8 @@ def test_a_stream_that_was_left_counts_as_far_as_it_came() -> None:
 
     tokens = Tokens(input=10, output=7, cache_read=900, cache_write=5)
     assert tokens_used(reader, 4000, is_whole=False) == TokensUsed(tokens, is_estimated=True)
+    larger = Tokens(input=10, output=21, cache_read=900, cache_write=5)
+    assert tokens_used(reader, 4000, is_whole=False, event_tokens=3.0) == TokensUsed(larger, is_estimated=True)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

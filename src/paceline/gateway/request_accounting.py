@@ -31,6 +31,8 @@ log = logging.getLogger("paceline.gateway")
 MOST_LISTED = 1000
 """Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
 
+KEPT_SHARE = 0.9
+"""Weight of the earlier streams in the size of an event: about ten count, long ones more."""
 LONGEST_DETAIL = 400
 """Characters of an own answer that are kept: all of a usual one."""
 
@@ -95,6 +97,8 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         self._speeds: dict[str, float] = {}
         """How many calls ended in a second, by scope, as computed at `_speeds_at`."""
         self._speeds_at = 0
+        self._streamed: dict[str | None, tuple[float, float]] = {}
+        """Tokens and events of the latest whole streams, by account: so streams are counted that their clients left."""
         self._unread: set[str | None] = set()
         """Accounts whose answers came in a coding that cannot be read. That is logged once."""
 
@@ -129,19 +133,21 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         is_unread = call.reader is None or not (call.reader.events or call.reader.usage.split)
         if call.head is None or (is_unread and not call.is_whole and not reserved.is_stream):
             if call.head is not None or (body.is_complete and call.may_be_worked_on):
-                tokens = reserved.row.tokens
-                record.tokens, record.is_estimated = Tokens(input=tokens.input) if reserved.is_stream else tokens, True
+                whole = reserved.row.tokens
+                record.tokens, record.is_estimated = Tokens(input=whole.input) if reserved.is_stream else whole, True
                 self._count_tokens(record)
                 self.spend.settle(reserved, record)
             else:
                 self.spend.release(reserved)
             return
-        used = (
-            None
-            if call.reader is None
-            else tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole)
-        )
-        coding = None if call.reader is not None else call.unread_coding
+        tokens, events = self._streamed.get(record.account, (1.0, 1.0))
+        used, coding = None, call.unread_coding if call.reader is None else None
+        if call.reader is not None:
+            size = max(1.0, tokens / events)
+            used = tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole, event_tokens=size)
+            if call.reader.events and used is not None and not used.is_estimated:
+                seen = tokens * KEPT_SHARE + used.tokens.output, events * KEPT_SHARE + call.reader.events
+                self._streamed[record.account] = seen
         if used is None and (reserved.limits or coding is not None):
             used = tokens_by_bytes(body.size, call.response_bytes, is_compressed=coding is not None)
         if coding is not None and record.account not in self._unread:

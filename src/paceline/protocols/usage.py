@@ -221,15 +221,16 @@ class TokensUsed(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokens_used(
-    reader: ResponseReader, request_bytes: int, response_bytes: int = 0, *, is_whole: bool
+    reader: ResponseReader, request_bytes: int, response_bytes: int = 0, *, is_whole: bool, event_tokens: float = 1.0
 ) -> TokensUsed | None:
     """Return what a response has used, None if nothing is known.
 
     A response that broke off, or whose client left, counts as far as it came. Where it says nothing, the prompt is
-    estimated by its bytes, and the answer by its events: most have one token, some a few. Numbers that cannot be
-    true count as 0, and each kind as its estimate by bytes if that is more.
+    estimated by its bytes, and the answer by its events. Numbers that cannot be true count as 0, and each kind as its
+    estimate by bytes if that is more.
     """
     said = reader.usage.split
+    by_events = min(round(reader.events * event_tokens), LARGEST_TOKENS)
     if said is not None and reader.usage.is_nonsense:
         by_bytes = tokens_by_bytes(request_bytes, response_bytes, is_compressed=False).tokens
         sent = msgspec.structs.replace(said, input=max(said.input, by_bytes.input - said.cache_read - said.cache_write))
@@ -237,11 +238,11 @@ def tokens_used(
     if said is not None and is_whole:
         return TokensUsed(said)
     if said is not None:
-        return TokensUsed(msgspec.structs.replace(said, output=max(said.output, reader.events)), is_estimated=True)
+        return TokensUsed(msgspec.structs.replace(said, output=max(said.output, by_events)), is_estimated=True)
     if not reader.events and (is_whole or reader.error is not None):
         return None  # a body without usage, such as a list
     prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
-    return TokensUsed(Tokens(input=prompt, output=reader.events), is_estimated=True)
+    return TokensUsed(Tokens(input=prompt, output=by_events), is_estimated=True)
 
 
 def tokens_by_bytes(request_bytes: int, response_bytes: int, *, is_compressed: bool) -> TokensUsed:
