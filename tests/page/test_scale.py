@@ -214,6 +214,7 @@ async def test_a_closed_unit_does_not_come_back_with_the_back_button(make_daemon
 
     await page.locator("#unit").get_by_role("button", name="Close").click()
     await expect(page.locator("#unit")).to_be_hidden()
+    await expect(page).to_have_url(re.compile("#state=done$"))  # the address follows a moment later
     await go_back(page)
 
     await expect(page.get_by_label("State")).to_have_value("")
