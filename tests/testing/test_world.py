@@ -50,6 +50,10 @@ def test_scopes_that_are_due_together_have_the_same_order_after_a_restart() -> N
     World(11435).run()
 
 
+def test_a_missed_reset_is_still_missed_when_the_clock_is_set_back_behind_it() -> None:
+    World(11263).run()
+
+
 def test_tokens_of_a_session_whose_runs_have_ended_are_counted_once_after_a_restart() -> None:
     World(7460).run()
 
@@ -333,3 +337,16 @@ def test_a_window_that_reopens_by_itself_is_found_out() -> None:
     checked.run_until(1003.0)
     checked.report("umans", Succeeded(ticket="canary"))
     assert checked.gates.windows["umans"] == {}
+
+
+def test_a_canary_may_go_after_a_missed_reset_although_the_clock_was_set_back_behind_it() -> None:
+    # given a window whose stated reset passed without effect, so that the next look came five seconds later
+    checked = checked_governor()
+    checked.move_clock(1000.0)
+    checked.report("umans", QuotaClosed(resets_at=900.0, source="field"))
+    # when the clock is set back, the look is due, and a refusal from elsewhere states no reset
+    checked.move_clock(700.0)
+    checked.move_clock(706.0)
+    checked.report("umans", QuotaClosed(source="field"))
+    # then the look stays where it was
+    assert isinstance(checked.request(run("canary")), Granted)

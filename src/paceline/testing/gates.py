@@ -269,7 +269,7 @@ class Gates:
     outages: dict[str, OutageRecord] = field(default_factory=dict)
     open_reports: dict[tuple[str, str], float] = field(default_factory=dict)
     stated: dict[tuple[str, str], float] = field(default_factory=dict)
-    """The earliest reset that was stated of a window, or minus infinity once it has reopened."""
+    """The earliest reset that was stated of a window, or minus infinity once it has passed or the window reopened."""
 
     def __post_init__(self) -> None:
         self.usage = {scope: UsageRecord() for scope in self.settings.usage_scopes}
@@ -287,11 +287,11 @@ class Gates:
                 self._note_pause(scope, signal, elapsed)
             case signals.QuotaClosed():
                 self._note_closed(scope, signal, speakers, elapsed, wall)
-                self._note_stated(scope, signal.window, signal.resets_at)
+                self._note_stated(scope, signal.window, signal.resets_at, wall)
             case signals.Budget():
                 if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
                     self.open_reports[scope, signal.window] = elapsed
-                self._note_stated(scope, signal.window, signal.resets_at)
+                self._note_stated(scope, signal.window, signal.resets_at, wall)
             case signals.Usage() if scope in self.usage:
                 self._note_usage(self.usage[scope], signal, elapsed)
             case signals.Succeeded():
@@ -326,10 +326,11 @@ class Gates:
             wait = min(wait, max(0.0, known.earliest - elapsed))  # the look after a missed reset stays where it was
         windows[name] = ClosedWindow(elapsed + wait, is_doubted=is_doubted)
 
-    def _note_stated(self, scope: str, window: str | None, resets_at: float | None) -> None:
+    def _note_stated(self, scope: str, window: str | None, resets_at: float | None, wall: float) -> None:
+        """Record a stated reset. One that has passed does not come back when the clock is set back."""
         name = window or UNNAMED_WINDOW
-        if resets_at is not None:
-            self.stated[scope, name] = min(resets_at, self.stated.get((scope, name), math.inf))
+        earliest = min(math.inf if resets_at is None else resets_at, self.stated.get((scope, name), math.inf))
+        self.stated[scope, name] = earliest if earliest > wall else -math.inf
 
     def _note_usage(self, record: UsageRecord, signal: signals.Usage, elapsed: float) -> None:
         record.asked_at = None
