@@ -114,7 +114,7 @@ class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event states beside limits; None where it states nothing."""
+    """What one event, one notice or a whole channel states beside limits; None where it states nothing."""
 
     session_id: str | None = None
     auth_mode: AuthMode | None = None
@@ -140,21 +140,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     denials: tuple[Denial, ...] = ()
     lists_denials: bool = False
     """Whether the event is the CLI's own list of all denials: an empty one means that there were none."""
+    is_untrusted: bool = False
+    """Whether it warns that the folder's permissions are ignored because nobody has trusted it."""
 
 
 NO_FACTS = Facts()
-
-
-class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text channel states about the run as a whole."""
-
-    session_id: str | None = None
-    tokens: int | None = None
-    is_interrupted: bool = False
-    """Whether its last line reports that the run was stopped."""
-
-
-NO_TRANSCRIPT = Transcript()
 
 
 class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,9 +271,9 @@ class NoticeReader:
         """Return the notices that only the end of the stream completes."""
         return []
 
-    def transcript(self) -> Transcript:
-        """Return what the channel has stated about the run."""
-        return NO_TRANSCRIPT
+    def facts(self) -> Facts:
+        """Return what the channel has stated about the run as a whole."""
+        return NO_FACTS
 
 
 class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):

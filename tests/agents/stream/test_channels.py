@@ -24,7 +24,7 @@ from paceline.agents.known import CLIS
 from paceline.agents.stream.channels import BLOCK_BYTES, StderrReader
 from paceline.agents.stream.flood import FREE_NOTICES, LAST_OF_BLOCK, PER_BLOCK
 from paceline.agents.stream.lines import EDGE, LINE_LIMIT
-from paceline.agents.stream.record import OutputInterpreter
+from paceline.agents.stream.record import RunRecord
 from paceline.core.signals import RateLimited
 
 
@@ -252,14 +252,14 @@ FLOODS = {
 @pytest.mark.parametrize("cli", ["claude-code", "codex", "gemini-cli", "command"])
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_is_read_with_bounded_work(name: str, cli: str) -> None:
-    interpreter = OutputInterpreter(cli, tz="UTC", clis=CLIS)
-    reader = StderrReader(interpreter)
+    record = RunRecord(cli, tz="UTC", clis=CLIS)
+    reader = StderrReader(record)
     for start in range(0, len(FLOODS[name]), BLOCK_BYTES):
         reader.feed(FLOODS[name][start : start + BLOCK_BYTES])
     reader.flush(1)
     blocks = len(FLOODS[name]) / BLOCK_BYTES + 1
 
-    assert interpreter.closely_read <= FREE_NOTICES + blocks * (PER_BLOCK + LAST_OF_BLOCK) + 1
+    assert record.closely_read <= FREE_NOTICES + blocks * (PER_BLOCK + LAST_OF_BLOCK) + 1
 
 
 def test_the_last_words_of_a_flood_count() -> None:

@@ -18,7 +18,6 @@ from paceline.agents.dialect import (
     NoticeReader,
     NoticeRules,
     ReportedUsage,
-    Transcript,
     TranscriptEntry,
     TurnEvents,
     notice,
@@ -328,9 +327,10 @@ class CodexTranscript(NoticeReader):
         """Return the last error line if the run failed."""
         return [self._last_error] if self._last_error and exit_code else []
 
-    def transcript(self) -> Transcript:
+    def facts(self) -> Facts:
         """Return the session, the tokens and whether the last line reports an interruption."""
-        return Transcript(session_id=self._session_id, tokens=self._tokens, is_interrupted=self._ends_interrupted)
+        ending = Ending(ok=False, interrupted=True) if self._ends_interrupted else None
+        return Facts(session_id=self._session_id, run_tokens=self._tokens, ending=ending)
 
     def _read_header(self, line: str) -> None:
         if self._names_tokens:

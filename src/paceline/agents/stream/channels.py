@@ -28,7 +28,7 @@ from paceline.agents.stream.lines import (
     events_within,
     salvage,
 )
-from paceline.agents.stream.record import OutputInterpreter, shows_answer, was_stopped
+from paceline.agents.stream.record import RunRecord, shows_answer, was_stopped
 from paceline.detect.json_objects import Event, text_at
 
 _LINES_BEFORE_STREAM = 8
@@ -204,28 +204,23 @@ class AnswerText:
 class StdoutReader:
     """Reads the bytes of stdout, cut anywhere."""
 
-    def __init__(self, interpreter: OutputInterpreter) -> None:
-        self.speaks_json = False
-        """Whether the CLI printed events or a document of its own."""
-        self.ends_in_line = False
-        """Whether the output ended without a line feed."""
-        self._interpreter = interpreter
-        self._record = interpreter.record
-        self._dialect = interpreter.dialect
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._dialect = record.dialect
         self._splitter = LineSplitter()
         self._answer = PlainAnswer()
-        answers = interpreter.dialect.answers
+        answers = record.dialect.answers
         self._answer_text = None if answers is None else AnswerText(answers)
-        turns = interpreter.dialect.turns
+        turns = record.dialect.turns
         self.turns = None if turns is None else TurnRecord(turns)
         self._document = DocumentReader()
-        make_notices = interpreter.cli.stdout_notices
+        make_notices = record.cli.stdout_notices
         self._notices = make_notices() if make_notices is not None else None
 
     @property
     def has_answer(self) -> bool:
         """Whether plain text was printed that is the agent's answer, and not notices about a limit."""
-        is_answer = not self.speaks_json and (self._notices is None or self._record.trouble is None)
+        is_answer = not self._record.speaks_json and (self._notices is None or self._record.trouble is None)
         return self._answer.has_text and is_answer
 
     def feed(self, chunk: bytes) -> None:
@@ -236,11 +231,11 @@ class StdoutReader:
         """Read what is left when the process has ended."""
         rest = self._splitter.flush()
         if rest is not None:
-            self.ends_in_line = True
+            self._record.is_cut = self._dialect.streams_text
             self._read_lines([rest])
         if self._document.is_open:
             # It was cut short, so it is no answer; its words may still be an error.
-            self.speaks_json = True
+            self._record.speaks_json = True
             for line in self._document.take()[1]:
                 self._answer.add(line.encode("utf-8", "replace"))
 
@@ -250,33 +245,33 @@ class StdoutReader:
             return
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
-        stopped_answers = self._interpreter.clis.stopped_answers
+        stopped_answers = self._record.clis.stopped_answers
         lines = [clean_text(line) for line in self._answer.last_lines()]
         failed = exit_code != 0
         error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)
         if error is not None:
             event = decode_json_event(error.encode("utf-8", "replace"))
             interrupted = error in stopped_answers and not failed
-            self._interpreter.add_final_error(error, event, interrupted=interrupted)
+            self._record.add_final_error(error, event, interrupted=interrupted)
 
     def answer(self) -> str | None:
         """Return what the agent said last: its last message, or the end of plain text."""
-        if self.speaks_json:
+        if self._record.speaks_json:
             return self._record.answer or (None if self._answer_text is None else self._answer_text.text)
         return "\n".join(self.last_lines()) if self.has_answer else None
 
     def last_lines(self) -> list[str]:
         """Return the end of plain text. Of a stream of events there is none: each is data."""
-        return [] if self.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
+        return [] if self._record.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
 
     # --- events --------------------------------------------------------------------------------
 
     def _read_lines(self, lines: list[bytes | LongLine]) -> None:
         """Read lines. This is the hot path: of most lines only the few members that `Head` names are decoded."""
         decode_head, quiet, marks = _decode_head, self._dialect.quiet, self._dialect.denial_marks
-        answer, turns = self._answer_text, self.turns
+        record, answer, turns = self._record, self._answer_text, self.turns
         for line in lines:
-            if not self.speaks_json:
+            if not record.speaks_json:
                 self._read_before_stream(line)
                 continue
             if not line:
@@ -296,7 +291,7 @@ class StdoutReader:
                 if answer is not None:
                     answer.take(head, line)
                 if marks and any(mark in line for mark in marks):
-                    self._interpreter.add_denials(line)
+                    record.add_denials(line)
             else:
                 self._read_odd_line(line)
 
@@ -314,7 +309,7 @@ class StdoutReader:
         event = decode_json_event(line)
         events = [event] if event is not None else self._own_events_within(line)
         for found in events:
-            self._interpreter.add_event(found)
+            self._record.add_event(found)
         if not events:
             self._answer.add(line)
 
@@ -331,7 +326,7 @@ class StdoutReader:
         if event.get("type") in self._dialect.quiet:
             self._record.model_answered()
         else:
-            self._interpreter.add_event(event)
+            self._record.add_event(event)
 
     # --- before the first event ----------------------------------------------------------------
 
@@ -352,16 +347,16 @@ class StdoutReader:
             return False
         events = self._own_events_within(line)
         for event in events:
-            self.speaks_json = True
-            self._interpreter.add_event(event)
+            self._record.speaks_json = True
+            self._record.add_event(event)
         return bool(events) or (not self._answer.has_text and self._document.begins(text))
 
     def _take_document(self) -> None:
         events, lines = self._document.take()
         if any(self._dialect.is_own_event(event) for event in events):
-            self.speaks_json = True
+            self._record.speaks_json = True
             for event in events:
-                self._interpreter.add_event(event)
+                self._record.add_event(event)
             return
         # An answer that the agent was asked to write as JSON: prose like any other.
         self._answer.has_text = True
@@ -371,8 +366,8 @@ class StdoutReader:
     def _read_long_first_line(self, line: LongLine) -> None:
         event = salvage(line)
         if event is not None and not self._answer.has_text and self._dialect.is_own_event(event):
-            self.speaks_json = True
-            self._interpreter.add_event(event)
+            self._record.speaks_json = True
+            self._record.add_event(event)
         else:
             self._answer.has_text = True
 
@@ -380,7 +375,7 @@ class StdoutReader:
         self._answer.add(line)
         if self._notices is not None:
             for notice in self._notices.add(clean_text(line)):
-                self._interpreter.add_notice(notice, channel="stdout")
+                self._record.add_notice(notice, channel="stdout")
 
 
 def _has_error(head: dialect.Head) -> bool:
@@ -405,15 +400,11 @@ BLOCK_BYTES = 1 << 18
 class StderrReader:
     """Reads the bytes of stderr, cut anywhere."""
 
-    def __init__(self, interpreter: OutputInterpreter) -> None:
-        self.was_cancelled = False
-        """Whether the CLI reported that it was cancelled."""
-        self._interpreter = interpreter
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
         self._splitter = LineSplitter()
-        self._notices = interpreter.clis.stderr_reader(interpreter.cli)
-        self._memory = LineMemory(
-            interpreter.clis.line_words, self._notices, cancelled_line=interpreter.cli.cancelled_line
-        )
+        self._notices = record.clis.stderr_reader(record.cli)
+        self._memory = LineMemory(record.clis.line_words, self._notices, cancelled_line=record.cli.cancelled_line)
         self._document = DocumentReader()
         self._has_broken_document = False
         self._last_lines: deque[bytes] = deque(maxlen=_LINES_KEPT)
@@ -432,14 +423,14 @@ class StderrReader:
             self._read_lines([rest])
         if self._document.is_open:
             self._take_document()
-        self._interpreter.end_block()
+        self._record.end_block()
         self._add_notices(self._notices.flush(exit_code))
-        if self.transcript().is_interrupted:
-            self._interpreter.add_interruption()
+        if self.facts().ending is not None:
+            self._record.add_interruption()
 
-    def transcript(self) -> dialect.Transcript:
+    def facts(self) -> dialect.Facts:
         """Return what stderr has stated about the run as a whole."""
-        return self._notices.transcript()
+        return self._notices.facts()
 
     def last_lines(self) -> list[str]:
         """Return the end of what was printed, without stack traces."""
@@ -454,13 +445,13 @@ class StderrReader:
         self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
         if self._bytes_in_block >= BLOCK_BYTES:
             self._bytes_in_block %= BLOCK_BYTES
-            self._interpreter.end_block()
+            self._record.end_block()
 
     def _read_all(self, lines: Lines) -> None:
         """Read some lines at a time, until there were too many notices: then only the last lines."""
         start = 0
         while start < len(lines):
-            if self._interpreter.is_flooded and len(lines) - start > _LINES_KEPT:
+            if self._record.is_flooded and len(lines) - start > _LINES_KEPT:
                 self._document.drop()  # it would never end
                 start = len(lines) - _LINES_KEPT
             is_end = len(lines) - start <= _LINES_KEPT
@@ -481,7 +472,7 @@ class StderrReader:
                     self._notices.pass_over()
                     place = max(coming, place + 1)
                     continue
-            if self._interpreter.is_flooded and not in_flood:
+            if self._record.is_flooded and not in_flood:
                 return place
             if not self._is_in_dump(lines[place]):
                 self._read_line(lines[place])
@@ -506,11 +497,11 @@ class StderrReader:
             self._read_text(text)
 
     def _read_text(self, text: str) -> None:
-        if text == self._interpreter.cli.cancelled_line:
-            self.was_cancelled = True
+        if text == self._record.cli.cancelled_line:
+            self._record.was_cancelled = True
         event = decode_json_event(text.encode("utf-8", "replace")) if text.startswith("{") else None
-        if event is not None and self._interpreter.dialect.is_own_event(event):
-            self._interpreter.add_printed_event(event, text)
+        if event is not None and self._record.dialect.is_own_event(event):
+            self._record.add_printed_event(event, text)
         else:
             self._add_notices(self._notices.add(text))
 
@@ -520,7 +511,7 @@ class StderrReader:
         # Whoever opens brackets without end prints no documents: the next one would cost as much again.
         self._has_broken_document = self._has_broken_document or self._document.is_too_long
         for event in events:
-            self._interpreter.add_printed_event(event, printed)
+            self._record.add_printed_event(event, printed)
         if lines:
             self._read_lines_of_document([line.encode("utf-8", "replace") for line in lines])
 
@@ -532,4 +523,4 @@ class StderrReader:
 
     def _add_notices(self, notices: list[str]) -> None:
         for notice in notices:
-            self._interpreter.add_notice(notice, channel="stderr")
+            self._record.add_notice(notice, channel="stderr")

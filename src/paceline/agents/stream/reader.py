@@ -8,7 +8,7 @@ from paceline.agents import dialect
 from paceline.agents.known import CLIS, LIMITS, CliSet
 from paceline.agents.stream.channels import StderrReader, StdoutReader
 from paceline.agents.stream.flood import FLOOD_LINES
-from paceline.agents.stream.record import FinishedRun, OutputInterpreter, conclude
+from paceline.agents.stream.record import RunRecord, conclude
 from paceline.agents.stream.screen import ScreenParagraphs
 from paceline.core.signals import Signal
 from paceline.core.values.channels import Channel
@@ -27,9 +27,8 @@ class StreamReader:
 
     def __init__(self, provider: str, *, tz: str = "UTC", clis: CliSet = CLIS) -> None:
         self.outcome: dialect.Outcome | None = None
-        self._interpreter = OutputInterpreter(provider, tz=tz, clis=clis)
-        self._record = self._interpreter.record
-        self._stdout = StdoutReader(self._interpreter)
+        self._record = RunRecord(provider, tz=tz, clis=clis)
+        self._stdout = StdoutReader(self._record)
         self._stderr: StderrReader | None = None
         """Made when it prints: most runs print nothing there."""
         self._screen: ScreenParagraphs | None = None
@@ -37,13 +36,13 @@ class StreamReader:
     @property
     def session_id(self) -> str | None:
         """The CLI's own name for the conversation, with which it can be resumed."""
-        return self._record.session_id or self._transcript.session_id
+        return self._record.session_id or self._channel_facts.session_id
 
     @property
     def tokens(self) -> int | None:
         """Input and output tokens used, as far as the output states them."""
         counted = self._record.tokens
-        return self._transcript.tokens if counted is None else counted
+        return self._channel_facts.run_tokens if counted is None else counted
 
     @property
     def usage(self) -> dialect.RunUsage | None:
@@ -98,7 +97,7 @@ class StreamReader:
     @property
     def closely_read(self) -> int:
         """The number of notices that were read closely: the measure of the work that a text channel takes."""
-        return self._interpreter.closely_read
+        return self._record.closely_read
 
     @property
     def denials(self) -> int:
@@ -121,38 +120,39 @@ class StreamReader:
 
     def feed(self, chunk: bytes, *, channel: Channel, seen_at: float) -> list[Signal]:
         """Read the next bytes of a channel, cut anywhere. Return the signals that they made certain."""
-        self._interpreter.seen_at = seen_at
+        self._record.seen_at = seen_at
         if channel == "stdout":
             self._stdout.feed(chunk)
         elif channel == "stderr":
             if self._stderr is None:
-                self._stderr = StderrReader(self._interpreter)
+                self._stderr = StderrReader(self._record)
             self._stderr.feed(chunk)
         elif channel == "screen":
             self._read_screen(chunk, seen_at)
         else:
             raise InvalidInput(f"unknown channel {channel!r}: it is stdout, stderr or screen")
-        return self._interpreter.take_news()
+        return self._record.take_news()
 
     def close(self, *, exit_code: int | None, seen_at: float) -> list[Signal]:
         """Read what was left open when the process ended, and conclude. Return the last signals."""
-        self._interpreter.seen_at = seen_at
+        self._record.seen_at = seen_at
         self._stdout.flush()
         if self._stderr is not None:
             self._stderr.flush(exit_code)
         else:
-            self._interpreter.end_block()
+            self._record.end_block()
         if self._screen is not None:
             self._add_paragraphs(self._screen.new_paragraphs())
         self._stdout.read_final_error(exit_code)
-        self.outcome = conclude(self._run(exit_code))
+        self._record.has_text = self._stdout.has_answer or self._screen is not None
+        self.outcome = conclude(self._record, exit_code)
         if self.outcome == "unreachable":
-            self._interpreter.report_unreachable()
-        return self._interpreter.take_news()
+            self._record.report_unreachable()
+        return self._record.take_news()
 
     @property
-    def _transcript(self) -> dialect.Transcript:
-        return dialect.NO_TRANSCRIPT if self._stderr is None else self._stderr.transcript()
+    def _channel_facts(self) -> dialect.Facts:
+        return dialect.NO_FACTS if self._stderr is None else self._stderr.facts()
 
     def _read_screen(self, chunk: bytes, seen_at: float) -> None:
         if self._screen is None:
@@ -161,22 +161,7 @@ class StreamReader:
 
     def _add_paragraphs(self, paragraphs: list[str]) -> None:
         for paragraph in paragraphs:
-            self._interpreter.add_notice(paragraph, channel="screen")
-
-    def _run(self, exit_code: int | None) -> FinishedRun:
-        record, cli = self._record, self._interpreter.cli
-        return FinishedRun(
-            cli=cli,
-            exit_code=exit_code,
-            ending=record.ending,
-            trouble=record.trouble,
-            speaks_json=self._stdout.speaks_json,
-            has_answered=record.has_answered,
-            has_text=self._stdout.has_answer or self._screen is not None,
-            is_cut=self._stdout.ends_in_line and cli.dialect.streams_text,
-            was_cancelled=self._stderr is not None and self._stderr.was_cancelled,
-            is_denied=record.denials.count > 0,
-        )
+            self._record.add_notice(paragraph, channel="screen")
 
 
 def summary_of(reader: StreamReader) -> dialect.RunSummary:

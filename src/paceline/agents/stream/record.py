@@ -8,12 +8,12 @@ of any provider, the habits of one CLI, or which pieces are the CLI's own; the c
 
 import math
 import re
+from itertools import chain
 
 import msgspec
 
 from paceline.agents.dialect import (
     NO_FACTS,
-    AgentCli,
     AuthMode,
     Denial,
     DenialCause,
@@ -21,6 +21,7 @@ from paceline.agents.dialect import (
     Facts,
     Head,
     MessageHead,
+    MessageUsage,
     Outcome,
     ReportedUsage,
     Requests,
@@ -49,7 +50,7 @@ from paceline.detect.json_objects import Event
 from paceline.detect.observation import Kind, kind_of_failure
 from paceline.detect.observation_reader import read_event, read_line
 
-# --- the conclusion ----------------------------------------------------------------------------
+# --- trouble -----------------------------------------------------------------------------------
 
 _TROUBLE_OF_SIGNAL: dict[type[Signal], Trouble] = {
     RateLimited: "rate_limit",
@@ -73,29 +74,6 @@ _MORE_CERTAIN = frozenset({"quota_window", "billing"})
 """After one of these, a bare 429 is the same refusal with less detail, and a lost connection does not undo it."""
 _LESS_CERTAIN = frozenset({"rate_limit", "unreachable"})
 
-_TIME_LIMIT_EXIT = 124
-_SIGNAL_EXITS = frozenset({129, 130, 137, 143})
-
-
-class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the conclusion depends on."""
-
-    cli: AgentCli
-    exit_code: int | None
-    ending: Ending | None
-    trouble: Trouble | None
-    """The last one met since the model last answered."""
-    speaks_json: bool
-    has_answered: bool
-    """Whether anything of the agent's work was seen."""
-    has_text: bool
-    """Whether anything was printed for a person: plain stdout or a screen."""
-    is_cut: bool
-    """Whether plain text broke off inside its last line, where the CLI always ends it."""
-    was_cancelled: bool
-    is_denied: bool = False
-    """Whether tool calls of the agent were denied."""
-
 
 def trouble_of_signals(signals: list[Signal]) -> Trouble | None:
     """Return the trouble that the signals of one piece of output mean, the most certain one first."""
@@ -116,93 +94,6 @@ def merge_trouble(before: Trouble | None, now: Trouble | None) -> Trouble | None
     if now is None or (now in _LESS_CERTAIN and before in _MORE_CERTAIN):
         return before
     return now
-
-
-def conclude(run: FinishedRun) -> Outcome:
-    """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
-    outcome = _conclude(run)
-    if not run.is_denied:
-        return outcome
-    # Some CLIs end where a call is denied, without their closing event and with exit code 0.
-    ended_there = outcome == "interrupted" and run.exit_code == 0 and run.ending is None
-    return "denied" if outcome == "success" or ended_there else outcome
-
-
-def _conclude(run: FinishedRun) -> Outcome:
-    if run.ending is not None:
-        return _conclude_ended(run, run.ending)
-    if run.trouble is not None and not (run.exit_code == 0 and run.has_text):
-        return run.trouble
-    if run.exit_code is None or _was_signalled(run.exit_code):
-        return "interrupted"
-    if run.exit_code == _TIME_LIMIT_EXIT:
-        return _conclude_timed_out(run)
-    if run.exit_code == 0:
-        return _conclude_quiet_exit(run)
-    if run.speaks_json and run.cli.dialect.fails_aloud:
-        return "interrupted"
-    return trouble_of_status(_status_in_exit_code(run)) or "failed"
-
-
-def _conclude_ended(run: FinishedRun, ending: Ending) -> Outcome:
-    if ending.ok:
-        if run.exit_code in (0, None):
-            return "success"
-        return "interrupted" if _was_signalled(run.exit_code) else run.trouble or "failed"
-    if ending.interrupted:
-        return "interrupted"
-    return run.trouble or trouble_of_status(_status_in_exit_code(run)) or _without_cause(run)
-
-
-def _without_cause(run: FinishedRun) -> Outcome:
-    return "interrupted" if _was_signalled(run.exit_code) else "failed"
-
-
-_CONVERSATION = r"(?:conversation|session|thread|rollout)s?\b"
-_GONE = re.compile(
-    rf"\bno (?:saved |stored |such )?{_CONVERSATION}(?: or task)?.{{0,20}}(?:\b(?:found|matched|exists?)\b|$)"
-    rf"|\b{_CONVERSATION}.{{0,80}}\b(?:not found|(?:does not|doesn't|no longer) exist|could not be found)"
-    r"|\binvalid session identifier\b",
-    re.I,
-)
-"""What CLIs print that were to resume a conversation that they do not have. Read only of resumed runs without an
-answer, where no task of the agent can say the same."""
-
-
-def is_conversation_gone(failure_text: str | None) -> bool:
-    """Return whether a run that was to resume a conversation, and never answered, failed because there is none."""
-    return failure_text is not None and _GONE.search(failure_text) is not None
-
-
-def was_stopped(exit_code: int | None) -> bool:
-    """Return whether the process was stopped from outside: then its last line says nothing about the cause."""
-    return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
-
-
-def _was_signalled(exit_code: int | None) -> bool:
-    return exit_code is not None and (exit_code < 0 or exit_code in _SIGNAL_EXITS)
-
-
-def _conclude_timed_out(run: FinishedRun) -> Outcome:
-    if run.has_answered or run.has_text:
-        return "failed"
-    when_cancelled = run.cli.silent_wait_when_cancelled if run.was_cancelled else None
-    return when_cancelled or run.cli.silent_wait or "failed"
-
-
-def _conclude_quiet_exit(run: FinishedRun) -> Outcome:
-    """Conclude from exit code 0. Several CLIs exit so when they are stopped: then their closing event is missing."""
-    if run.speaks_json:
-        return "interrupted" if run.cli.dialect.ends_with_result else "success"
-    if run.is_cut:
-        return "interrupted"
-    return "success" if run.has_text or not run.cli.dialect.ends_with_result else "interrupted"
-
-
-def _status_in_exit_code(run: FinishedRun) -> int | None:
-    if run.cli.exit_status is None or run.exit_code is None:
-        return None
-    return run.cli.exit_status(run.exit_code)
 
 
 # --- what was reported -------------------------------------------------------------------------
@@ -305,33 +196,23 @@ class TokenRecord:
 
     def __init__(self) -> None:
         self.requests: Requests | None = None
-        self._reported: RunUsage | None = None
-        self._messages: dict[str, MessageHead] = {}
+        self._reported = RunUsage(by_model={})
+        self._messages: dict[str, tuple[str, MessageUsage]] = {}
+        """The model and the usage of each message."""
         self._older: dict[str, Tokens] = {}
-        self._older_total = 0
 
     @property
     def running_total(self) -> int:
         """Tokens of the messages since the CLI last counted, without cache reads."""
         if not self._messages:
-            return self._older_total
-        return self._older_total + sum(each.usage.total for each in self._messages.values() if each.usage is not None)
+            return 0
+        return _limited_total(self._older) + sum(usage.total for _, usage in self._messages.values())
 
     @property
     def usage(self) -> RunUsage | None:
         """All that was counted, or None if nothing was."""
-        if self._reported is None and not self._messages:
-            return None
-        by_model = {} if self._reported is None else dict(self._reported.by_model)
-        for model, tokens in self._older.items():
-            _add(by_model, model, tokens)
-        for message in self._messages.values():
-            if message.usage is not None:
-                _add(by_model, message.model, message.usage.tokens)
-        if not by_model:
-            return None
-        is_conversation = self._reported is not None and self._reported.is_conversation
-        return RunUsage(by_model=by_model, is_conversation=is_conversation)
+        by_model = _sums(self._reported.by_model, self._since())
+        return RunUsage(by_model=by_model, is_conversation=self._reported.is_conversation) if by_model else None
 
     def note_request(self, sent: Tokens) -> None:
         """Take one request of the agent. Further parts of its answer repeat it."""
@@ -344,12 +225,12 @@ class TokenRecord:
         usage = message.usage
         if usage is None:
             return
-        counted = self._messages
-        known = counted.get(message.id)
-        if known is None and len(counted) == _MESSAGES_COUNTED:
-            self._add_up(counted.pop(next(iter(counted))))
-        if known is None or known.usage is None or usage.total >= known.usage.total:
-            counted[message.id] = message
+        known = self._messages.get(message.id)
+        if known is None and len(self._messages) == _MESSAGES_COUNTED:
+            model, oldest = self._messages.pop(next(iter(self._messages)))
+            self._older = _sums(self._older, {model: oldest.tokens})
+        if known is None or usage.total >= known[1].total:
+            self._messages[message.id] = message.model, usage
 
     def report(self, reported: ReportedUsage) -> None:
         """Take what the CLI itself counted. A turn that was broken off may count nothing although its messages did."""
@@ -357,44 +238,34 @@ class TokenRecord:
             for tokens in reported.by_model.values():
                 self.note_request(tokens)
         if reported.reach == "turn":
-            turn = sum(_limited_total(tokens) for tokens in reported.by_model.values())
-            if turn < self.running_total:
-                self._take_over()
-                return
-            by_model = {} if self._reported is None else dict(self._reported.by_model)
-            for model, tokens in reported.by_model.items():
-                _add(by_model, model, tokens)
-            self._replace(by_model, is_conversation=self._reported is not None and self._reported.is_conversation)
+            is_broken_off = _limited_total(reported.by_model) < self.running_total
+            counted = self._since() if is_broken_off else reported.by_model
+            by_model = _sums(self._reported.by_model, counted)
+            self._reported = RunUsage(by_model=by_model, is_conversation=self._reported.is_conversation)
         else:
-            self._replace(dict(reported.by_model), is_conversation=reported.reach == "conversation")
-
-    def _take_over(self) -> None:
-        usage = self.usage
-        if usage is not None:
-            self._replace(usage.by_model, is_conversation=usage.is_conversation)
-
-    def _replace(self, by_model: dict[str, Tokens], *, is_conversation: bool) -> None:
-        self._reported = RunUsage(by_model=by_model, is_conversation=is_conversation)
+            self._reported = RunUsage(by_model=reported.by_model, is_conversation=reported.reach == "conversation")
         self.forget_messages()
 
     def forget_messages(self) -> None:
         """Drop the messages up to here: the CLI has counted them itself."""
         self._messages.clear()
-        self._older.clear()
-        self._older_total = 0
+        self._older = {}
 
-    def _add_up(self, message: MessageHead) -> None:
-        if message.usage is not None:
-            _add(self._older, message.model, message.usage.tokens)
-            self._older_total += message.usage.total
+    def _since(self) -> dict[str, Tokens]:
+        """Return the tokens of the messages since the CLI last counted."""
+        return _sums(self._older, *({model: usage.tokens} for model, usage in self._messages.values()))
 
 
-def _add(by_model: dict[str, Tokens], model: str, tokens: Tokens) -> None:
-    by_model[model] = by_model.get(model, Tokens()).plus(tokens)
+def _sums(*counts: dict[str, Tokens]) -> dict[str, Tokens]:
+    """Return the sums of tokens by model."""
+    by_model: dict[str, Tokens] = {}
+    for model, tokens in chain.from_iterable(each.items() for each in counts):
+        by_model[model] = by_model.get(model, Tokens()).plus(tokens)
+    return by_model
 
 
-def _limited_total(tokens: Tokens) -> int:
-    return tokens.input + tokens.cache_write + tokens.output
+def _limited_total(by_model: dict[str, Tokens]) -> int:
+    return sum(tokens.input + tokens.cache_write + tokens.output for tokens in by_model.values())
 
 
 # --- denied calls ------------------------------------------------------------------------------
@@ -454,10 +325,11 @@ class DenialRecord:
             self._events += 1
             self._add_name(denial, self._tools)
 
-    def add_notice(self, denial: Denial) -> None:
+    def add_notice(self, denials: tuple[Denial, ...]) -> None:
         """Count a denial that is reported as text. Some CLIs report each twice: as event and as text."""
-        self._notices += 1
-        self._add_name(denial, self._noticed_tools)
+        for denial in denials:
+            self._notices += 1
+            self._add_name(denial, self._noticed_tools)
 
     def _add_name(self, denial: Denial, tools: dict[str, None]) -> None:
         self._causes.add(denial.cause)
@@ -479,16 +351,35 @@ class DenialRecord:
         return "sandbox" if "sandbox" in self._causes else "permission"
 
 
-class RunRecord:
-    """The memory of a stream reader."""
+MINUTE = 60.0
+_READINGS_KEPT = 64
+"""Notices whose reading is kept while the same chunk is read: a flood repeats fewer."""
+_Reading = tuple[Facts, list[Signal]]
 
-    def __init__(self) -> None:
+
+class RunRecord:
+    """What is known of one run, read from its events and notices. It collects the signals that are news."""
+
+    def __init__(self, provider: str, *, tz: str, clis: CliSet) -> None:
+        self.clis = clis
+        self.cli = clis.cli(provider)
+        self.dialect = self.cli.dialect
         self.session_id: str | None = None
         self.auth_mode: AuthMode | None = None
         self.turns = 0
         self.ending: Ending | None = None
         self.trouble: Trouble | None = None
+        """The last one met since the model last answered."""
         self.has_answered = False
+        """Whether anything of the agent's work was seen."""
+        self.speaks_json = False
+        """Whether the CLI printed events or a document of its own."""
+        self.has_text = False
+        """Whether anything was printed for a person: plain stdout or a screen. Known when the run has ended."""
+        self.is_cut = False
+        """Whether plain text broke off inside its last line, where the CLI always ends it."""
+        self.was_cancelled = False
+        """Whether the CLI reported that it was cancelled."""
         self.error: str | None = None
         """The CLI's last own words for what went wrong since the model last answered."""
         self.denials = DenialRecord()
@@ -497,11 +388,19 @@ class RunRecord:
         self.model_turns: int | None = None
         self.answer: str | None = None
         """What the agent said last, according to an event that ended a turn."""
+        self.closely_read = 0
+        """The number of notices that were read closely: the measure of the work."""
         self._is_window_open = False
         self._retry_events = 0
         self._retry_notices = 0
         self._repeats = RepeatFilter()
         self._counted_tokens: int | None = None
+        self._seen_at = 0.0
+        self._budget = NoticeBudget()
+        self._readings: dict[str, _Reading] = {}
+        self._provider = provider
+        self._tz = tz
+        self._news: list[Signal] = []
 
     @property
     def tokens(self) -> int | None:
@@ -517,49 +416,163 @@ class RunRecord:
         return max(self._retry_events, self._retry_notices)
 
     @property
-    def in_trouble(self) -> bool:
-        """Whether a limit or a retry was met since the model last answered."""
-        return self.trouble is not None or self.retries > 0
+    def is_flooded(self) -> bool:
+        """Whether this block had so many notices that only its last ones are still read."""
+        return self._budget.is_spent
+
+    @property
+    def seen_at(self) -> float:
+        """When the current chunk was seen; the caller sets it."""
+        return self._seen_at
+
+    @seen_at.setter
+    def seen_at(self, seen_at: float) -> None:
+        if seen_at != self._seen_at:
+            self._readings.clear()  # resets are read relative to it
+            self._budget.add_time(seen_at - self._seen_at)
+        self._seen_at = seen_at
+
+    def take_news(self) -> list[Signal]:
+        """Return the signals since the last call that state something new."""
+        news, self._news = self._news, []
+        return news
+
+    # --- events --------------------------------------------------------------------------------
+
+    def add_event(self, event: Event) -> None:
+        """Record what an event of the CLI states."""
+        self._take(self.dialect.read(event), self._signals_of_event(event))
+
+    def add_printed_event(self, event: Event, printed: str) -> None:
+        """Record what an event on a text channel states. In a flood only its facts count, as with notices."""
+        if self._budget.allows(printed, event):
+            self.closely_read += 1
+            self.add_event(event)
+        else:
+            self._take(self.dialect.read(event), [])
+
+    def add_denials(self, line: bytes) -> None:
+        """Record the denied tool calls that an event of the agent's work reports. Nothing else in it counts."""
+        event = decode_json_event(line)
+        if event is not None:
+            self.denials.add(self.dialect.read(event).denials, is_list=False)
 
     def model_answered(self) -> None:
         """Record that the model speaks or acts: what hindered it is over."""
         self.has_answered = True
         self.error = None
         self._is_window_open = False
-        if self.in_trouble:
+        if self.trouble is not None or self.retries > 0:
             self.trouble = None
             self._retry_events = self._retry_notices = 0
             self._repeats.model_answered()
 
-    def count_retry_notice(self, is_retry: bool) -> None:
-        """Count a notice that announces a retry."""
-        self._retry_notices += is_retry
+    # --- texts ---------------------------------------------------------------------------------
 
-    def take(self, facts: Facts, signals: list[Signal], *, seen_at: float) -> list[Signal]:
-        """Add what one event or notice states. Return the signals in it that are news."""
-        self._take_facts(facts)
+    def add_notice(self, notice: str, *, channel: str) -> None:
+        """Record what a notice of the CLI states. One that was just read is not read again."""
+        reading = self._readings.get(notice)
+        if reading is None:
+            if not self._budget.allows(notice):
+                return
+            reading = self._read_notice(notice, channel)
+            if len(self._readings) >= _READINGS_KEPT:
+                self._readings.clear()
+            self._readings[notice] = reading
+        self._take_notice(*reading)
+
+    def end_block(self) -> None:
+        """Read the last notices of a flood, which there was no time to read as they came."""
+        for kept in self._budget.end_block():
+            if isinstance(kept, str):
+                self._take_notice(*self._read_notice(kept, "stderr"))
+            else:
+                self.closely_read += 1
+                self._take(NO_FACTS, self._signals_of_event(kept))
+
+    def add_final_error(self, error: str, event: Event | None, *, interrupted: bool) -> None:
+        """Record the error that ended a run which printed plain text. `event` is the error if it is one object."""
+        ending = Ending(ok=False, interrupted=interrupted, status=status_in_text(error))
+        facts = Facts(ending=ending, error=error if event is not None or begins_as_error(error) else None)
+        if event is not None:
+            self._take(facts, self._signals_of_event(event))
+        else:
+            self._take(*self._read_text(facts, error, "stdout-json" if error.startswith("{") else "stdout"))
+
+    def add_interruption(self) -> None:
+        """Record that the CLI reported to be stopped."""
+        self._take(Facts(ending=Ending(ok=False, interrupted=True)), [])
+
+    def report_unreachable(self) -> None:
+        """Report that nobody answered, now that the run has ended with it, unless an event has reported it."""
+        self._report([Unreachable(source="text")])
+
+    def _read_notice(self, notice: str, channel: str) -> _Reading:
+        self.closely_read += 1
+        denial = self.clis.denial_in(notice)
+        facts = Facts(
+            session_id=self.clis.session_in(notice),
+            status=status_in_text(notice),
+            is_retry=bool(self.clis.retry.search(notice)),
+            denials=() if denial is None else (denial,),
+            is_untrusted=denial is None and bool(self.clis.untrusted.search(notice)),
+        )
+        return self._read_text(facts, notice, channel)
+
+    def _take_notice(self, facts: Facts, signals: list[Signal]) -> None:
+        self._take(facts, signals, is_notice=True)
+        if facts.is_retry and facts.is_unreachable and self.retries > 1:
+            # It repeats its call to the model, so this is no tool's connection, and no single lost one.
+            self.report_unreachable()
+
+    def _read_text(self, facts: Facts, text: str, channel: str) -> _Reading:
+        """Read a text beside its facts. Tools lose connections too, so what that means shows when the run ends."""
+        signals = read_line(
+            self._provider, text, channel=channel, seen_at=self.seen_at, tz=self._tz, providers=self.clis.limits
+        )
+        now = [signal for signal in signals if not isinstance(signal, Unreachable)]
+        is_unreachable = len(now) < len(signals)
+        if (is_unanswered := self.cli.is_unanswered) is not None:
+            is_unreachable = not now and is_unanswered(text)
+        return msgspec.structs.replace(facts, is_unreachable=is_unreachable), now
+
+    def _signals_of_event(self, event: Event) -> list[Signal]:
+        return read_event(self._provider, event, seen_at=self.seen_at, tz=self._tz, providers=self.clis.limits)
+
+    # --- what they state -----------------------------------------------------------------------
+
+    def _take(self, facts: Facts, signals: list[Signal], *, is_notice: bool = False) -> None:
+        """Add what one event or notice states, and report the signals in it that are news."""
+        if self.cli.names_minutes:
+            signals = [_at_end_of_minute(signal) for signal in signals]
+        self._take_facts(facts, is_notice=is_notice)
         if self._is_window_open:
             signals = [signal for signal in signals if not isinstance(signal, QuotaClosed)]
         self._take_ending(facts, signals)
-        return self.news(signals, seen_at=seen_at)
+        self._report(signals)
 
-    def news(self, signals: list[Signal], *, seen_at: float) -> list[Signal]:
-        """Return the signals that have not been reported."""
-        return self._repeats.news(signals, seen_at=seen_at)
+    def _report(self, signals: list[Signal]) -> None:
+        self._news += self._repeats.news(signals, seen_at=self.seen_at)
 
-    def _take_facts(self, facts: Facts) -> None:
+    def _take_facts(self, facts: Facts, *, is_notice: bool) -> None:
         if facts.session_id is not None:
             self.session_id = facts.session_id
         if facts.auth_mode is not None and self.auth_mode != "overage":
             # Overage, once seen, stays: money was spent beyond the plan.
             self.auth_mode = facts.auth_mode
         self._take_work(facts)
-        self._retry_events += facts.is_retry
+        if is_notice:
+            self._retry_notices += facts.is_retry
+        else:
+            self._retry_events += facts.is_retry
         if facts.is_window_open is not None:
             self._is_window_open = facts.is_window_open
         if facts.error:
             self.error = facts.error
-        if facts.denials or facts.lists_denials:
+        self.denials.is_untrusted |= facts.is_untrusted
+        if is_notice:
+            self.denials.add_notice(facts.denials)
+        else:
             self.denials.add(facts.denials, is_list=facts.lists_denials)
 
     def _take_work(self, facts: Facts) -> None:
@@ -603,172 +616,98 @@ def shows_answer(head: Head) -> bool:
     return usage is None or usage.output_tokens > 0
 
 
-MINUTE = 60.0
-
-
-_READINGS_KEPT = 64
-"""Notices whose reading is kept while the same chunk is read: a flood repeats fewer."""
-
-
-class _NoticeReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What one notice states."""
-
-    facts: Facts
-    signals: list[Signal]
-    is_retry: bool
-    denial: Denial | None
-    is_untrusted: bool
-
-
-class OutputInterpreter:
-    """Reads events and notices of one run into its record, and collects the signals that are news."""
-
-    def __init__(self, provider: str, *, tz: str, clis: CliSet) -> None:
-        self.record = RunRecord()
-        self.clis = clis
-        self.cli = clis.cli(provider)
-        self.dialect = self.cli.dialect
-        self.closely_read = 0
-        """The number of notices that were read closely: the measure of the work."""
-        self._seen_at = 0.0
-        self._budget = NoticeBudget()
-        self._readings: dict[str, _NoticeReading] = {}
-        self._provider = provider
-        self._tz = tz
-        self._news: list[Signal] = []
-
-    @property
-    def seen_at(self) -> float:
-        """When the current chunk was seen; the caller sets it."""
-        return self._seen_at
-
-    @seen_at.setter
-    def seen_at(self, seen_at: float) -> None:
-        if seen_at != self._seen_at:
-            self._readings.clear()  # resets are read relative to it
-            self._budget.add_time(seen_at - self._seen_at)
-        self._seen_at = seen_at
-
-    def take_news(self) -> list[Signal]:
-        """Return the signals since the last call that state something new."""
-        news, self._news = self._news, []
-        return news
-
-    def add_event(self, event: Event) -> None:
-        """Record what an event of the CLI states."""
-        self._add(self.dialect.read(event), self._signals_of_event(event))
-
-    def add_printed_event(self, event: Event, printed: str) -> None:
-        """Record what an event on a text channel states. In a flood only its facts count, as with notices."""
-        if self._budget.allows(printed, event):
-            self.closely_read += 1
-            self.add_event(event)
-        else:
-            self._add(self.dialect.read(event), [])
-
-    def add_denials(self, line: bytes) -> None:
-        """Record the denied tool calls that an event of the agent's work reports. Nothing else in it counts."""
-        event = decode_json_event(line)
-        denials = self.dialect.read(event).denials if event is not None else ()
-        if denials:
-            self.record.denials.add(denials, is_list=False)
-
-    def add_notice(self, notice: str, *, channel: str) -> None:
-        """Record what a notice of the CLI states. One that was just read is not read again."""
-        reading = self._readings.get(notice)
-        if reading is None:
-            if not self._budget.allows(notice):
-                return
-            reading = self._read_notice(notice, channel)
-            if len(self._readings) >= _READINGS_KEPT:
-                self._readings.clear()
-            self._readings[notice] = reading
-        self._take_notice(reading)
-
-    @property
-    def is_flooded(self) -> bool:
-        """Whether this block had so many notices that only its last ones are still read."""
-        return self._budget.is_spent
-
-    def end_block(self) -> None:
-        """Read the last notices of a flood, which there was no time to read as they came."""
-        for kept in self._budget.end_block():
-            if isinstance(kept, str):
-                self._take_notice(self._read_notice(kept, "stderr"))
-            else:
-                self.closely_read += 1
-                self._add(NO_FACTS, self._signals_of_event(kept))
-
-    def _read_notice(self, notice: str, channel: str) -> _NoticeReading:
-        self.closely_read += 1
-        facts = Facts(session_id=self.clis.session_in(notice), status=status_in_text(notice))
-        signals = self._signals_of_text(notice, channel)
-        now = [signal for signal in signals if not isinstance(signal, Unreachable)]
-        return _NoticeReading(
-            facts=msgspec.structs.replace(facts, is_unreachable=len(now) < len(signals)),
-            signals=now,
-            is_retry=bool(self.clis.retry.search(notice)),
-            denial=(denial := self.clis.denial_in(notice)),
-            is_untrusted=denial is None and bool(self.clis.untrusted.search(notice)),
-        )
-
-    def _take_notice(self, reading: _NoticeReading) -> None:
-        record = self.record
-        record.count_retry_notice(reading.is_retry)
-        if reading.denial is not None:
-            record.denials.add_notice(reading.denial)
-        record.denials.is_untrusted |= reading.is_untrusted
-        self._add(reading.facts, reading.signals)
-        if reading.is_retry and reading.facts.is_unreachable and record.retries > 1:
-            # It repeats its call to the model, so this is no tool's connection, and no single lost one.
-            self.report_unreachable()
-
-    def add_final_error(self, error: str, event: Event | None, *, interrupted: bool) -> None:
-        """Record the error that ended a run which printed plain text. `event` is the error if it is one object."""
-        channel = "stdout-json" if error.startswith("{") else "stdout"
-        ending = Ending(ok=False, interrupted=interrupted, status=status_in_text(error))
-        facts = Facts(ending=ending, error=error if event is not None or begins_as_error(error) else None)
-        if event is not None:
-            self._add(facts, self._signals_of_event(event))
-        else:
-            self._add_text(facts, error, channel)
-
-    def add_interruption(self) -> None:
-        """Record that the CLI reported to be stopped."""
-        self._add(Facts(ending=Ending(ok=False, interrupted=True)), [])
-
-    def report_unreachable(self) -> None:
-        """Report that nobody answered, now that the run has ended with it, unless an event has reported it."""
-        self._news += self.record.news([Unreachable(source="text")], seen_at=self.seen_at)
-
-    def _add_text(self, facts: Facts, text: str, channel: str) -> None:
-        """Record a text. Tools and servers of tools lose connections too, so what it means shows when the run ends."""
-        signals = self._signals_of_text(text, channel)
-        now = [signal for signal in signals if not isinstance(signal, Unreachable)]
-        if len(now) < len(signals):
-            facts = msgspec.structs.replace(facts, is_unreachable=True)
-        self._add(facts, now)
-
-    def _add(self, facts: Facts, signals: list[Signal]) -> None:
-        if self.cli.names_minutes:
-            signals = [_at_end_of_minute(signal) for signal in signals]
-        self._news += self.record.take(facts, signals, seen_at=self.seen_at)
-
-    def _signals_of_event(self, event: Event) -> list[Signal]:
-        return read_event(self._provider, event, seen_at=self.seen_at, tz=self._tz, providers=self.clis.limits)
-
-    def _signals_of_text(self, text: str, channel: str) -> list[Signal]:
-        signals = read_line(
-            self._provider, text, channel=channel, seen_at=self.seen_at, tz=self._tz, providers=self.clis.limits
-        )
-        if (is_unanswered := self.cli.is_unanswered) is not None:
-            signals = [signal for signal in signals if not isinstance(signal, Unreachable)]
-            signals += [Unreachable(source="text")] if not signals and is_unanswered(text) else []
-        return signals
-
-
 def _at_end_of_minute(signal: Signal) -> Signal:
     """Return a reset that was cut down to its minute as the end of that minute, so that nobody comes too early."""
     if not isinstance(signal, QuotaClosed) or signal.source != "text" or signal.resets_at is None:
         return signal
     return msgspec.structs.replace(signal, resets_at=signal.resets_at + MINUTE)
+
+
+# --- the conclusion ----------------------------------------------------------------------------
+
+_TIME_LIMIT_EXIT = 124
+_SIGNAL_EXITS = frozenset({129, 130, 137, 143})
+
+
+def conclude(run: RunRecord, exit_code: int | None) -> Outcome:
+    """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
+    outcome = _conclude(run, exit_code)
+    if not run.denials.count:
+        return outcome
+    # Some CLIs end where a call is denied, without their closing event and with exit code 0.
+    ended_there = outcome == "interrupted" and exit_code == 0 and run.ending is None
+    return "denied" if outcome == "success" or ended_there else outcome
+
+
+def _conclude(run: RunRecord, exit_code: int | None) -> Outcome:
+    if run.ending is not None:
+        return _conclude_ended(run, exit_code, run.ending)
+    if run.trouble is not None and not (exit_code == 0 and run.has_text):
+        return run.trouble
+    if exit_code is None or _was_signalled(exit_code):
+        return "interrupted"
+    if exit_code == _TIME_LIMIT_EXIT:
+        return _conclude_timed_out(run)
+    if exit_code == 0:
+        return _conclude_quiet_exit(run)
+    if run.speaks_json and run.cli.dialect.fails_aloud:
+        return "interrupted"
+    return _trouble_of_exit(run, exit_code) or "failed"
+
+
+def _conclude_ended(run: RunRecord, exit_code: int | None, ending: Ending) -> Outcome:
+    was_signalled = _was_signalled(exit_code)
+    if ending.ok:
+        if exit_code in (0, None):
+            return "success"
+        return "interrupted" if was_signalled else run.trouble or "failed"
+    if ending.interrupted:
+        return "interrupted"
+    return run.trouble or _trouble_of_exit(run, exit_code) or ("interrupted" if was_signalled else "failed")
+
+
+_CONVERSATION = r"(?:conversation|session|thread|rollout)s?\b"
+_GONE = re.compile(
+    rf"\bno (?:saved |stored |such )?{_CONVERSATION}(?: or task)?.{{0,20}}(?:\b(?:found|matched|exists?)\b|$)"
+    rf"|\b{_CONVERSATION}.{{0,80}}\b(?:not found|(?:does not|doesn't|no longer) exist|could not be found)"
+    r"|\binvalid session identifier\b",
+    re.I,
+)
+"""What CLIs print that were to resume a conversation that they do not have. Read only of resumed runs without an
+answer, where no task of the agent can say the same."""
+
+
+def is_conversation_gone(failure_text: str | None) -> bool:
+    """Return whether a run that was to resume a conversation, and never answered, failed because there is none."""
+    return failure_text is not None and _GONE.search(failure_text) is not None
+
+
+def was_stopped(exit_code: int | None) -> bool:
+    """Return whether the process was stopped from outside: then its last line says nothing about the cause."""
+    return exit_code is None or exit_code == _TIME_LIMIT_EXIT or _was_signalled(exit_code)
+
+
+def _was_signalled(exit_code: int | None) -> bool:
+    return exit_code is not None and (exit_code < 0 or exit_code in _SIGNAL_EXITS)
+
+
+def _conclude_timed_out(run: RunRecord) -> Outcome:
+    if run.has_answered or run.has_text:
+        return "failed"
+    when_cancelled = run.cli.silent_wait_when_cancelled if run.was_cancelled else None
+    return when_cancelled or run.cli.silent_wait or "failed"
+
+
+def _conclude_quiet_exit(run: RunRecord) -> Outcome:
+    """Conclude from exit code 0. Several CLIs exit so when they are stopped: then their closing event is missing."""
+    if run.speaks_json:
+        return "interrupted" if run.cli.dialect.ends_with_result else "success"
+    if run.is_cut:
+        return "interrupted"
+    return "success" if run.has_text or not run.cli.dialect.ends_with_result else "interrupted"
+
+
+def _trouble_of_exit(run: RunRecord, exit_code: int | None) -> Trouble | None:
+    if run.cli.exit_status is None or exit_code is None:
+        return None
+    return trouble_of_status(run.cli.exit_status(exit_code))
