@@ -232,6 +232,20 @@ def test_what_was_learnt_of_a_budget_survives_a_restart() -> None:
     assert again.try_request(run("r"), now=START + 6.1) == governor.try_request(run("r"), now=START + 6.1)
 
 
+def test_the_known_sizes_of_runs_survive_a_restart() -> None:
+    # given runs that use the same, and one that is under way
+    governor = Governor(GovernorSettings(), now=START)
+    token_readings(governor, (1_000,) * 300)
+    governor.request(run("last"), now=START + 40.0)
+    # when it ends after a restart
+    again = Governor.restore(governor.snapshot(), now=START + 40.0)
+    for each in (governor, again):
+        each.report(SCOPE, Succeeded(ticket="last", tokens=1_000), now=START + 41.0)
+        each.release("last", now=START + 41.0)
+    # then the rest of the period is used as before
+    assert [most_left_that_refuses(each) for each in (governor, again)] == [2_000, 2_000]
+
+
 def test_a_budget_that_only_a_refusal_told_is_over_once_calls_go_well_without_one() -> None:
     governor = Governor(GovernorSettings(), now=START)
     refusal = Budget(tokens_remaining=0, tokens_limit=50, tokens_reset_at=START + 1)

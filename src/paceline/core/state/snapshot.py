@@ -19,6 +19,7 @@ from paceline.core.state.lane import Lane, LiveSlot, Waiter
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LiveSettings
+from paceline.core.state.usage_meter import FIRST_SPREAD, TokenEstimate
 from paceline.core.values.rates import Rate
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
 from paceline.core.values.tickets import LaneKey, Ticket, lane_key
@@ -40,6 +41,8 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     gates: dict[str, object] = msgspec.field(default_factory=dict)
     usage: UsagePoll | None = None
     mean_tokens: float = 0.0
+    log_mean_tokens: float = 0.0
+    token_spread: float = FIRST_SPREAD
     began_at: float | None = None
     places: int = 0
     place_balance: float = 0.0
@@ -160,6 +163,8 @@ def _scope_record(scope: Scope) -> ScopeRecord:
         gates={**scope.gates.unknown, **gates},
         usage=copied(scope.usage, UsagePoll),
         mean_tokens=scope.tokens.mean,
+        log_mean_tokens=scope.tokens.log_mean,
+        token_spread=scope.tokens.spread,
         began_at=scope.meter.began_at,
         places=scope.live,
         place_balance=scope.meter.place_balance,
@@ -242,7 +247,8 @@ def _restore_scope(scope: Scope, record: ScopeRecord, lanes: Collection[LaneKey]
         scope.adaptive.clear()  # it was switched off in the settings
     scope.platform = copied(record.platform, PlatformCap)
     scope.meter.starts = record.starts  # before its slots: a scope that ran before has no first ramp
-    scope.tokens.mean = record.mean_tokens
+    log_mean = record.log_mean_tokens or math.log(max(1.0, record.mean_tokens))  # an older snapshot lacks it
+    scope.tokens = TokenEstimate(record.mean_tokens, log_mean, record.token_spread)
     scope.calls.median = record.call_median
     for tag, raw in record.gates.items():
         _restore_gate(scope, tag, raw, lanes)
