@@ -9,7 +9,7 @@ from paceline.core.state.lane import Lane, LiveSlot, Waiter, queue_key
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tickets import Ticket, lane_key
+from paceline.core.values.tickets import Ticket
 
 Rank = tuple[float, int, int, float, int]
 
@@ -96,8 +96,8 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
         scope.waiting -= 1
         if waiter.ticket.spread:
             add_spread_waiters(scope, -1)
-        if was_head and scope.gates.in_order:
-            scope.gates.free_tokens(waiter.ticket)
+        if was_head and (rate := scope.gates.rate_limit) is not None:
+            rate.free_tokens(waiter.ticket)
     had_claim = bool(ledger.place_claims) and waiter in ledger.place_claims
     if had_claim:
         withdraw_place_claim(ledger, waiter)
@@ -109,10 +109,10 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
 
 
 def _wait_for(ledger: Ledger, lane: Lane, scope: Scope) -> None:
-    """Let the lane watch the scope, and let the scope's gates keep tokens for its head."""
+    """Let the lane watch the scope, and keep tokens for its head."""
     ledger.watches.watch(lane, scope)
-    if scope.gates.in_order:
-        scope.gates.keep_tokens(lane.head.ticket, scope, ledger.now)
+    if (rate := scope.gates.rate_limit) is not None:
+        rate.keep_tokens(lane.head.ticket, scope, ledger.now)
 
 
 def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
@@ -134,7 +134,7 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
             continue
         if refusing.gates.in_order:
             refused_by[refusing] = None
-            if refusing.gates.kept_lanes() - {lane_key(head.ticket)}:
+            if (rate := refusing.gates.rate_limit) is not None and rate.keeps_for_another(head.ticket):
                 behind.append(refusing)
         if via is None:
             ready.remove(lane)
@@ -146,13 +146,14 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
             aside.append((lane, via))
             lane.watching = None
         else:
-            via.gates.keep_tokens(head.ticket, via, ledger.now)
+            if (rate := via.gates.rate_limit) is not None:
+                rate.keep_tokens(head.ticket, via, ledger.now)
             hot = [scope for scope in hot if scope is not via]
     for lane, scope in aside:
         ledger.watches.watch(lane, scope)
     for scope in refused_by:
         ledger.schedule(scope)  # a gate may refuse because time passed, which nobody reported
-    if passed := [scope for scope in behind if not scope.gates.kept_lanes()]:
+    if passed := [scope for scope in behind if not scope.keeps_tokens]:
         admit_ready(ledger, passed)  # the lane in front of them now watches another scope
 
 

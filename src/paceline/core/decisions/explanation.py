@@ -52,17 +52,15 @@ def _binding(ledger: Ledger, lane: Lane, ticket: Ticket) -> Refusal:
         if reason == "queue_order":
             kept = kept or scope
         elif reason is not None:
-            if gate is not None and gate.WAITS_FOR_LAST:
-                return _last_to_open(lane, ticket, type(gate), ledger.now)
-            return scope, reason, gate
+            return _last_to_open(lane, ticket, ledger.now) if isinstance(gate, QuotaGate) else (scope, reason, gate)
     return kept or lane.checks[0], "queue_order", None
 
 
-def _last_to_open(lane: Lane, ticket: Ticket, kind: type[Gate], now: float) -> Refusal:
-    """Return the gate of that kind that refuses longest, in whichever scope: the ticket waits for the last of them."""
+def _last_to_open(lane: Lane, ticket: Ticket, now: float) -> Refusal:
+    """Return the windows that refuse longest, in whichever scope: the ticket waits for the last of them."""
     found: list[tuple[float, Refusal]] = []
     for scope in lane.checks:
-        gate = scope.gates.get(kind)
+        gate = scope.gates.get(QuotaGate)
         reason = gate.refuses(ticket, scope, now) if gate is not None else None
         if gate is not None and reason is not None:
             found.append((gate.explain(ticket, scope, now).retry_at or 0.0, (scope, reason, gate)))

@@ -15,7 +15,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.start_meters import SlowStart
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
@@ -92,8 +92,8 @@ class CanaryGate(Gate):
             return None
         return self.REASON
 
-    def is_active(self, scope: ScopeView) -> bool:
-        return self.is_closed
+    def active_from(self, scope: ScopeView) -> float:
+        return NOW if self.is_closed else NEVER
 
     def is_blank(self, now: float) -> bool:
         return not self.is_closed
@@ -282,8 +282,8 @@ class Pause(Gate):
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         return Explanation(f"{scope.name} is paused after a refusal", self.until)
 
-    def is_active(self, scope: ScopeView) -> bool:
-        return self.until is not None
+    def active_from(self, scope: ScopeView) -> float:
+        return NEVER if self.until is None else NOW
 
     @property
     def is_idle(self) -> bool:

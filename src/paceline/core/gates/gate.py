@@ -6,7 +6,7 @@ Never here: room and the usage poll. They depend on who asks, and come after all
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.usage_meter import CallLength, TokenEstimate, Use
 from paceline.core.values.fields import RelativeTimes
-from paceline.core.values.tickets import LaneKey, Ticket
+from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
 AnyGate = TypeVar("AnyGate", bound="Gate")
@@ -58,6 +58,10 @@ class ScopeView(Protocol):
         """Return what the slots of the scope have used up to now."""
 
 
+NOW, NEVER = -math.inf, math.inf
+"""When a gate is active that may refuse at once, and one that needs no notice of grants."""
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """Why a ticket is refused, in words, and when that may change as far as known."""
 
@@ -75,17 +79,10 @@ class GateEvent(msgspec.Struct, frozen=True):
 
 
 class Gate(RelativeTimes):
-    """One gate of one scope. A present gate slows its scope only while it is active.
-
-    `TAG` names it in snapshots. With `WAITS_FOR_LAST` a ticket that such gates refuse in several scopes waits for
-    the last of them, so that one is explained.
-    """
+    """One gate of one scope, named by `TAG` in snapshots. A present gate slows its scope only while it is active."""
 
     TAG: ClassVar[str] = ""
     IS_STORED: ClassVar[bool] = True
-    WAITS_FOR_LAST: ClassVar[bool] = False
-    COUNTS_ALONE: ClassVar[bool] = False
-    """Whether its scope may call only `counts` and `heeds_success`, as long as no other gate needs the other hooks."""
 
     # -- deciding and explaining -------------------------------------------------------------
 
@@ -101,16 +98,13 @@ class Gate(RelativeTimes):
         """Return whether the gate may admit another ticket, such as a smaller one, although it refuses this one."""
         return False
 
-    def is_active(self, scope: ScopeView) -> bool:
-        """Return whether the gate may refuse tickets, `spread` ones aside, before its next hook is called.
+    def active_from(self, scope: ScopeView) -> float:
+        """Return from when the gate is active: then it must be notified of grants.
 
-        While no gate is active, requests do not consult gates at all.
+        `NOW` means that it may also refuse tickets, `spread` ones aside, before its next hook is called. While no
+        gate is active now, requests do not consult gates at all.
         """
-        return True
-
-    def counts_grants_from(self, scope: ScopeView) -> float:
-        """Return the time from which an inactive gate must be notified of grants, too."""
-        return math.inf
+        return NOW
 
     @property
     def is_idle(self) -> bool:
@@ -127,20 +121,9 @@ class Gate(RelativeTimes):
         """Count a ticket that has entered. A run that shares its session's place takes none."""
         return ()
 
-    def counts(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        """Count a grant, if that changes neither whether the gate is active nor when it wakes.
-
-        Returns False where `on_grant` must be called instead.
-        """
-        return False
-
     def awaits_success(self, scope: ScopeView) -> bool:
         """Return whether a success may change the gate, or when it next opens."""
         return False
-
-    def heeds_success(self, granted_at: float, now: float) -> bool:
-        """Return whether a success now of a slot granted then may change the gate."""
-        return True
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         """Learn that a call, or a whole slot, went well."""
@@ -162,19 +145,6 @@ class Gate(RelativeTimes):
         """Allow another canary if the ticket (None: any) was one that got no answer. Returns whether it was."""
         return False
 
-    # -- tokens kept for the first in a lane -------------------------------------------------
-
-    def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
-        """Keep tokens for the head of a lane, so that no later ticket takes them."""
-
-    def free_tokens(self, ticket: Ticket) -> None:
-        """Stop keeping tokens for the ticket: it has entered, has left, or waits for another scope."""
-
-    @property
-    def kept_lane(self) -> LaneKey | None:
-        """The lane for which tokens are kept."""
-        return None
-
     # -- time --------------------------------------------------------------------------------
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
@@ -184,12 +154,6 @@ class Gate(RelativeTimes):
     def on_time(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         """Carry out what is due."""
         return ()
-
-    # -- restart -----------------------------------------------------------------------------
-
-    def restored(self, configured: "Gate | None", lanes: Collection[LaneKey]) -> "Gate | None":
-        """Return the gate to continue with after a restart. `configured` is the gate that the settings make, if any."""
-        return self
 
 
 def earliest(now: float, *times: float | None) -> float | None:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.signals import Budget
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Ticket
@@ -307,10 +307,12 @@ LONGEST_BUDGET_SECONDS = 32 * 86400.0
 
 
 class HeaderBudget(Gate):
-    """The provider's request and token budgets. Resets are points on the calendar and do not shift."""
+    """The provider's request and token budgets. Resets are points on the calendar and do not shift.
+
+    While no other part of its scope needs more, the scope calls only `counts` and `heeds_success`.
+    """
 
     TAG = "header_budget"
-    COUNTS_ALONE = True
     relative_times: ClassVar[tuple[str, ...]] = ()
 
     requests: StatedBudget | None = None
@@ -355,13 +357,15 @@ class HeaderBudget(Gate):
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         return self._obstacle(ticket, scope, now) is not None
 
-    def is_active(self, scope: ScopeView) -> bool:
+    def active_from(self, scope: ScopeView) -> float:
+        return NEVER if self.requests is None and self.tokens is None else NOW
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a ticket may be refused before the next grant is counted."""
         if self.tokens is not None:
             return True  # a ticket may state any number of tokens
         return self.requests is not None and self.requests.left < PLENTY
-
-    def counts_grants_from(self, scope: ScopeView) -> float:
-        return math.inf if self.requests is None and self.tokens is None else -math.inf
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
         self._expire(now)
@@ -369,6 +373,10 @@ class HeaderBudget(Gate):
         return ()
 
     def counts(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
+        """Count a grant, if that changes neither whether the gate is active nor when it wakes.
+
+        Returns False where `on_grant` must be called instead.
+        """
         requests, tokens = self.requests, self.tokens
         if tokens is None:
             if requests is None or requests.left < PLENTY + 1.0:
@@ -395,6 +403,7 @@ class HeaderBudget(Gate):
         return self.requests is not None or self.tokens is not None
 
     def heeds_success(self, granted_at: float, now: float) -> bool:
+        """Return whether a success now of a slot granted then may change the gate."""
         if self.requests is not None and self.requests.is_doubted(granted_at, now):
             return True
         return self.tokens is not None and self.tokens.is_doubted(granted_at, now)

@@ -12,7 +12,7 @@ from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import DeadlineCap, FirstRamp, LandingHold, SlowStart, StartSpacing
-from paceline.core.values.tickets import LaneKey, Ticket
+from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
 GATE_ORDER: tuple[type[Gate], ...] = (
@@ -50,14 +50,17 @@ def decode_gate(tag: str, raw: object) -> Gate | None:
 
 class GateSet:
     """Mutable; owned by one scope. `in_order` is replaced, never changed, so it may be iterated while gates change.
+    `rate_limit` and `header_budget` are those of them that are asked for at each call.
 
     `unknown` keeps stored gates of a newer version as they are, so that a restart under this one loses nothing.
     """
 
-    __slots__ = ("in_order", "unknown")
+    __slots__ = ("header_budget", "in_order", "rate_limit", "unknown")
 
     def __init__(self) -> None:
         self.in_order: tuple[Gate, ...] = ()
+        self.rate_limit: RateLimit | None = None
+        self.header_budget: HeaderBudget | None = None
         self.unknown: dict[str, object] = {}
 
     def get(self, kind: type[AnyGate]) -> AnyGate | None:
@@ -70,19 +73,23 @@ class GateSet:
     def put(self, gate: Gate) -> None:
         """Add the gate in place of any other of its kind."""
         others = [other for other in self.in_order if type(other) is not type(gate)]
-        self.in_order = in_order([*others, gate])
+        self._replace(in_order([*others, gate]))
 
     def drop(self, kind: type[Gate]) -> None:
         """Remove the gate of that kind, if there is one."""
-        self.in_order = tuple(gate for gate in self.in_order if type(gate) is not kind)
+        self._replace(tuple(gate for gate in self.in_order if type(gate) is not kind))
 
     def drop_idle(self) -> bool:
         """Remove the idle gates. Returns whether there was one."""
         kept = [gate for gate in self.in_order if not gate.is_idle]
         if len(kept) == len(self.in_order):
             return False
-        self.in_order = tuple(kept)
+        self._replace(tuple(kept))
         return True
+
+    def _replace(self, gates: tuple[Gate, ...]) -> None:
+        self.in_order = gates
+        self.rate_limit, self.header_budget = self.get(RateLimit), self.get(HeaderBudget)
 
     def refusal(self, ticket: Ticket, scope: ScopeView, now: float) -> tuple[Gate, Reason] | None:
         """Return the first gate that refuses the ticket, and why. Gates refuse whether or not there is room."""
@@ -99,17 +106,3 @@ class GateSet:
             return False
         refusal = self.refusal(ticket, scope, now)
         return refusal is not None and refusal[1] == "pacing"  # it may be held back by its own plan only
-
-    def keep_tokens(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
-        """Keep tokens for the head of a lane, so that no later ticket takes them."""
-        for gate in self.in_order:
-            gate.keep_tokens(ticket, scope, now)
-
-    def free_tokens(self, ticket: Ticket) -> None:
-        """Stop keeping tokens for the ticket."""
-        for gate in self.in_order:
-            gate.free_tokens(ticket)
-
-    def kept_lanes(self) -> set[LaneKey]:
-        """Return the lanes for which tokens are kept."""
-        return {lane for gate in self.in_order if (lane := gate.kept_lane) is not None}

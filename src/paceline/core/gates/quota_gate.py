@@ -1,12 +1,11 @@
 """The quota windows of a scope as one gate: a ticket waits for the window that keeps it out longest."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.quota_window import Window
 from paceline.core.gates.window_usage import Period, UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget
@@ -32,7 +31,6 @@ class QuotaGate(Gate):
     """Windows by name. Open ones refuse only where a reserve is kept, or a `spread` ticket keeps to its plan."""
 
     TAG = "quota_windows"
-    WAITS_FOR_LAST = True
 
     windows: dict[str, Window] = msgspec.field(default_factory=dict)
     open_reports: dict[str, float] = msgspec.field(default_factory=dict)
@@ -85,18 +83,15 @@ class QuotaGate(Gate):
         assert held is not None
         return Explanation(_describe(held, scope, now), held.until)
 
-    def is_active(self, scope: ScopeView) -> bool:
-        if scope.reserve or scope.spread_waiters:
-            return True
-        return any(window.state != "open" for window in self.windows.values())
+    def active_from(self, scope: ScopeView) -> float:
+        """Return `NOW` while a window may refuse, else the end of the first period: the next start begins another."""
+        if scope.reserve or scope.spread_waiters or any(window.state != "open" for window in self.windows.values()):
+            return NOW
+        resets = (window.expected_reset for window in self.windows.values())
+        return min((at for at in resets if at is not None), default=NEVER)
 
     def is_blank(self, now: float) -> bool:
         return not self.windows
-
-    def counts_grants_from(self, scope: ScopeView) -> float:
-        """Return the end of the earliest period: the first start after it begins the next one."""
-        resets = (window.expected_reset for window in self.windows.values())
-        return min((at for at in resets if at is not None), default=math.inf)
 
     def reserve_reached(self, scope: ScopeView, now: float) -> WindowHold | None:
         """Return the open window of which only the reserve is left, whatever live slots may still use."""
@@ -123,7 +118,7 @@ class QuotaGate(Gate):
 
     def awaits_success(self, scope: ScopeView) -> bool:
         """Return whether a canary is out, or the plan of an open window is followed: its use has grown."""
-        return self.is_active(scope)
+        return self.active_from(scope) == NOW
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         """Reopen each window whose canary the ticket was."""

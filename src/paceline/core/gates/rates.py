@@ -56,15 +56,13 @@ class RateLimit(Gate):
     """The runs of all entries: each call asks for the sum."""
     tokens: int = 0
 
-    def restored(self, configured: Gate | None, lanes: Collection[LaneKey]) -> Gate | None:
-        """Continue the same minute under the present configured rate. Without a rate, drop the gate."""
-        if not isinstance(configured, RateLimit):
-            return None
+    def continued(self, rate: Rate, lanes: Collection[LaneKey]) -> "RateLimit":
+        """Return the gate that continues the same minute under the present configured rate, after a restart."""
         kept_for = self.kept_for if self.kept_for in lanes else None
         kept_tokens = self.kept_tokens if kept_for is not None else 0
         return msgspec.structs.replace(
             self,
-            rate=configured.rate,
+            rate=rate,
             kept_for=kept_for,
             kept_tokens=kept_tokens,
             runs=sum(entry.runs for entry in self.entries),  # a snapshot of an earlier version has no sums
@@ -80,7 +78,7 @@ class RateLimit(Gate):
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
         """Return whether tokens are kept for another lane, whose head may still enter."""
-        return self._keeps_for_another(ticket)
+        return self.keeps_for_another(ticket)
 
     def is_blank(self, now: float) -> bool:
         self._expire(now)
@@ -133,12 +131,13 @@ class RateLimit(Gate):
             self.kept_for = lane_key(ticket)
 
     def free_tokens(self, ticket: Ticket) -> None:
+        """Stop keeping tokens for the ticket: it has entered, has left, or waits for another scope."""
         if self.kept_for == lane_key(ticket):
             self.kept_for, self.kept_tokens = None, 0
 
-    @property
-    def kept_lane(self) -> LaneKey | None:
-        return self.kept_for
+    def keeps_for_another(self, ticket: Ticket) -> bool:
+        """Return whether tokens are kept for another lane than the ticket's."""
+        return self.kept_for is not None and self.kept_for != lane_key(ticket)
 
     # -- the window ----------------------------------------------------------------------------
 
@@ -158,9 +157,6 @@ class RateLimit(Gate):
         at, what = max(waits)
         return what, at
 
-    def _keeps_for_another(self, ticket: Ticket) -> bool:
-        return self.kept_for is not None and self.kept_for != lane_key(ticket)
-
     def _describe(self, what: str) -> str:
         if what == "runs":
             return f"has started {self.runs:,} runs in the last minute (rpm {self.rate.rpm:,})"
@@ -173,7 +169,7 @@ class RateLimit(Gate):
         the sessions that fill it must pass, or nobody ever would.
         """
         own = min(tpm, self._guess(scope.tokens.mean, now) if ticket.tokens is None else ticket.tokens)
-        return own + self.kept_tokens if self._keeps_for_another(ticket) and not scope.is_full else own
+        return own + self.kept_tokens if self.keeps_for_another(ticket) and not scope.is_full else own
 
     def _guess(self, mean_tokens: float, now: float) -> int:
         """Return the charge of a run without a stated size.

@@ -12,14 +12,14 @@
 - `LandingHold`: few sessions or none start in a scope whose window the live ones will use up
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
+from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.limits import BURST_SECONDS
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tickets import LaneKey, Ticket
+from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
 FIRST_GAP_SECONDS = 2.0
@@ -110,14 +110,17 @@ class FirstRamp(Gate):
     is_over: bool = False
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        if SESSIONS not in ticket.scopes or not self.is_active(scope):
+        if SESSIONS not in ticket.scopes or not self._is_needed(scope):
             return None
         return None if scope.live + 1 <= self._level(scope, now) + ROUNDING else "pacing"
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         return Explanation(f"{scope.name} is ramping up: {scope.live} of {scope.cap} so far", self._next_at(scope))
 
-    def is_active(self, scope: ScopeView) -> bool:
+    def active_from(self, scope: ScopeView) -> float:
+        return NOW if self._is_needed(scope) else NEVER
+
+    def _is_needed(self, scope: ScopeView) -> bool:
         """Return whether the limit is only assumed: neither stated, nor learnt, nor reached before, nor small."""
         is_learnt = scope.adaptive is not None and scope.adaptive.limit is not None
         is_known = is_learnt or scope.platform is not None
@@ -135,7 +138,7 @@ class FirstRamp(Gate):
         return ()
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
-        if self.began_at is None or not self.is_active(scope):
+        if self.began_at is None or not self._is_needed(scope):
             return None
         if has_waiters and now < (next_at := self._next_at(scope)):
             return next_at
@@ -145,9 +148,6 @@ class FirstRamp(Gate):
         """End the ramp when its time is over."""
         self.is_over = self.is_over or (self.began_at is not None and now >= self.began_at + self.seconds)
         return ()
-
-    def restored(self, configured: Gate | None, lanes: Collection[LaneKey]) -> Gate | None:
-        return self
 
     def _base(self, scope: ScopeView) -> float:
         """Return how many may start at once. Each that has ended makes room for one more: it was accepted."""

@@ -229,8 +229,8 @@ class WatchTable:
         """Let the lane watch no scope."""
         scope = lane.watching
         if scope is not None:
-            if lane.size and scope.gates.in_order:
-                scope.gates.free_tokens(lane.head.ticket)
+            if lane.size and (rate := scope.gates.rate_limit) is not None:
+                rate.free_tokens(lane.head.ticket)
             self._drop_run_lane(lane, scope)
         lane.watching = None
 

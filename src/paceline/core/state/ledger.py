@@ -205,7 +205,7 @@ class Ledger:
         for event in scope.on_grant(ticket, self.now, takes_place=takes_place):
             self.emit(event.name, scope.name, **event.fields)
         self.schedule(scope)
-        if takes_place and scope.is_full and scope.gates.kept_lanes():
+        if takes_place and scope.is_full and scope.keeps_tokens:
             self.timers.wake(scope, self.now)  # what is kept for others no longer holds the runs of its sessions back
             self.next_due = self.now
 

@@ -10,7 +10,7 @@ Never here: who waits for the scope (`lane.py`), and what is decided (`decisions
 import math
 from collections.abc import Sequence
 
-from paceline.core.gates.gate import Gate, GateEvent
+from paceline.core.gates.gate import NOW, Gate, GateEvent
 from paceline.core.gates.order import GateSet
 from paceline.core.gates.usage_poll import DEFAULT_LAG_SECONDS, UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
@@ -112,6 +112,12 @@ class Scope:
         """Whether nobody can take a place: all are taken, or kept for place claims."""
         return self.cap - self.used <= self.claimed
 
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether its rate keeps tokens for the first in a lane."""
+        rate = self.gates.rate_limit
+        return rate is not None and rate.kept_for is not None
+
     def use(self, now: float) -> Use:
         """Return what its slots have used up to now."""
         return self.meter.use(self.live, now)
@@ -162,18 +168,18 @@ class Scope:
         """Recompute the hot numbers after any change of limits, gates, watchers or place claims."""
         effective = self.effective
         self.cap = UNLIMITED if effective is None else effective
-        counter: Gate | None = None
+        counter = self.gates.header_budget
         self.is_gated = is_busy = self.usage is not None
         learns = self.adaptive is not None or self.platform is not None
         notify_from = math.inf
         for gate in self.gates.in_order:
-            if gate.COUNTS_ALONE:
-                counter = gate
+            if gate is counter:
                 continue
-            if gate.is_active(self):
+            active_from = gate.active_from(self)
+            if active_from == NOW:
                 is_busy = True
             else:
-                notify_from = min(notify_from, gate.counts_grants_from(self))
+                notify_from = min(notify_from, active_from)
             learns = learns or gate.awaits_success(self)
         cools = effective is not None and (self.cools_by_account or max(self.cooldown, self.learnt_lag) > 0)
         self.is_gated = is_busy
@@ -181,8 +187,8 @@ class Scope:
         self.counter, self.counts_until = None if is_busy else counter, notify_from
         self.learner = None if self.alert else counter
         if counter is not None:
-            self.is_gated = is_busy or counter.is_active(self)
-            notify_from = min(notify_from, counter.counts_grants_from(self))
+            self.is_gated = is_busy or counter.may_refuse
+            notify_from = min(notify_from, counter.active_from(self))
             learns = learns or counter.awaits_success(self)
         self.learns = learns
         self.alert = self.alert or self.is_gated or learns

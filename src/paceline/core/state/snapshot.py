@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from paceline.core.gates.order import decode_gate, encode_gate
-from paceline.core.gates.rates import RATE_SPAN_SECONDS
+from paceline.core.gates.rates import RATE_SPAN_SECONDS, RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.lane import Lane, LiveSlot, Waiter
@@ -265,9 +265,10 @@ def _restore_gate(scope: Scope, tag: str, raw: object, lanes: Collection[LaneKey
     if stored is None:
         scope.gates.unknown[tag] = raw
         return
-    gate = stored.restored(scope.gates.get(type(stored)), lanes)
-    if gate is not None:
-        scope.gates.put(gate)
+    if not isinstance(stored, RateLimit):
+        scope.gates.put(stored)
+    elif (configured := scope.gates.rate_limit) is not None:
+        scope.gates.put(stored.continued(configured.rate, lanes))
 
 
 def _restore_meter(scope: Scope, record: ScopeRecord, at: float) -> None:
