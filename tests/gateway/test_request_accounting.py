@@ -154,15 +154,12 @@ async def test_refusals_of_the_provider_are_counted_also_when_they_are_waited_ou
     assert refused == GatewayCounts(waiting=1, per_minute=1, refused_per_minute=1)
 
 
-async def test_the_events_of_a_stream_that_is_left_count_as_much_as_those_of_whole_ones() -> None:
-    """This provider puts 30 tokens into each event."""
+async def test_the_first_streams_that_their_clients_leave_count_the_text_that_had_come() -> None:
+    """This provider writes 30 tokens with each event. No whole stream has shown that."""
     begin = event({"type": "message_start", "message": {"usage": {"input_tokens": 30, "output_tokens": 1}}})
-    delta = event({"type": "content_block_delta", "delta": {"text": "some words"}})
-    end = event({"type": "message_delta", "usage": {"output_tokens": 300}}) + b"0\r\n\r\n"
+    delta = event({"type": "content_block_delta", "delta": {"text": 30 * "word"}})
 
     async def stream(wire: Wire) -> None:
-        await wire.read_message()
-        wire.send(STREAM_HEAD + begin + 10 * delta + end)
         await wire.read_message()
         wire.send(STREAM_HEAD + begin + 4 * delta)
         await wire.reader.read()
@@ -170,20 +167,53 @@ async def test_the_events_of_a_stream_that_is_left_count_as_much_as_those_of_who
     async with (
         RawUpstream(stream) as upstream,
         GatewayHarness(account(upstream.url), spend=SpendLedger(price_list({}))) as harness,
-        await connect(harness.port) as client,
     ):
-        client.send(post(CALL))
-        await client.read_message()
-        client.send(post(CALL))
-        for _ in range(4):
-            await client.reader.readuntil(b"some words")
-        client.reset()
-        await until(lambda: harness.in_flight == 0 and not harness.gateway.calls.requests(0).running)
+        for _ in range(3):
+            async with await connect(harness.port) as client:
+                client.send(post(CALL))
+                for _ in range(4):
+                    await client.reader.readuntil(30 * b"word")
+                client.reset()
+                await until(lambda: harness.in_flight == 0 and not harness.gateway.calls.requests(0).running)
         listed = harness.gateway.calls.requests(10).recent
 
-    used = [each.tokens for each in listed]
-    left = Tokens(input=30, output=round(5 * (0.9 + 300) / (0.9 + 12)))
-    assert used == [left, Tokens(input=30, output=300)]
+    assert [each.tokens for each in listed] == 3 * [Tokens(input=30, output=120)]
+
+
+async def test_what_whole_streams_of_a_model_used_beyond_their_text_counts_for_those_that_are_left() -> None:
+    """One model thinks without a word: 300 tokens, 25 of them in its text. The other one writes all of them."""
+    begin = event({"type": "message_start", "message": {"usage": {"input_tokens": 30, "output_tokens": 1}}})
+    delta = event({"type": "content_block_delta", "delta": {"text": "some words"}})
+    end = event({"type": "message_delta", "usage": {"output_tokens": 300}}) + b"0\r\n\r\n"
+    answers = [begin + 10 * delta + end, begin + 4 * delta, begin + 4 * delta]
+    other = CALL.replace(b"opus", b"sonnet")
+
+    async def stream(wire: Wire) -> None:
+        while answers:
+            await wire.read_message()
+            wire.send(STREAM_HEAD + answers.pop(0))
+        await wire.reader.read()
+
+    async with (
+        RawUpstream(stream) as upstream,
+        GatewayHarness(account(upstream.url), spend=SpendLedger(price_list({}))) as harness,
+    ):
+        async with await connect(harness.port) as client:
+            client.send(post(CALL))
+            await client.read_message()
+        for model in (CALL, other):
+            async with await connect(harness.port) as client:
+                client.send(post(model))
+                for _ in range(4):
+                    await client.reader.readuntil(b"some words")
+                client.reset()
+                await until(lambda: harness.in_flight == 0 and not harness.gateway.calls.requests(0).running)
+        listed = harness.gateway.calls.requests(10).recent
+
+    of_other, left, whole = (each.tokens for each in listed)
+    thinking = round(10 * (0.9 + 300) / (0.9 + 25))
+    expected = Tokens(input=30, output=10), Tokens(input=30, output=thinking), Tokens(input=30, output=300)
+    assert (of_other, left, whole) == expected
 
 
 @pytest.mark.parametrize("is_left", [True, False])

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -150,7 +151,37 @@ def test_a_stream_that_was_left_counts_as_far_as_it_came() -> None:
     tokens = Tokens(input=10, output=7, cache_read=900, cache_write=5)
     assert tokens_used(reader, 4000, is_whole=False) == TokensUsed(tokens, is_estimated=True)
     larger = Tokens(input=10, output=21, cache_read=900, cache_write=5)
-    assert tokens_used(reader, 4000, is_whole=False, event_tokens=3.0) == TokensUsed(larger, is_estimated=True)
+    assert tokens_used(reader, 4000, is_whole=False, factor=3.0) == TokensUsed(larger, is_estimated=True)
+
+
+ANSWER = 'She said "yes" 2x.'  # 20 bytes between its quotes
+FIVE_TOKENS = [
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ANSWER}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": ANSWER}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": ANSWER}},
+    {"choices": [{"index": 0, "delta": {"content": ANSWER, "role": "assistant"}}], "obfuscation": 99 * "x"},
+    {"choices": [{"delta": {"content": None, "reasoning_content": ANSWER}, "logprobs": {"content": []}}]},
+    {"choices": [{"delta": {"tool_calls": [{"id": 99 * "x", "function": {"arguments": ANSWER}}]}}]},
+    {"type": "response.output_text.delta", "item_id": 99 * "x", "delta": ANSWER, "logprobs": []},
+    {"candidates": [{"content": {"role": "model", "parts": [{"text": ANSWER}]}}], "modelVersion": 99 * "x"},
+]
+REPEATED = [
+    {"type": "response.output_text.done", "text": 99 * "x"},
+    {"type": "response.output_item.done", "item": {"content": [{"text": 99 * "x"}]}},
+]
+
+
+@pytest.mark.parametrize("delta", FIVE_TOKENS)
+@given(cuts=st.lists(st.integers(0, 8000), max_size=5))
+def test_a_stream_counts_the_text_that_has_come_if_that_is_more_than_its_events(
+    delta: dict[str, object], cuts: list[int]
+) -> None:
+    stream = events(*[delta] * 40, *(REPEATED if "type" in delta else []))
+    bounds = [0, *sorted(cuts), len(stream)]
+
+    reader = read(response_reader(SSE), [stream[start:end] for start, end in pairwise(bounds)])
+
+    assert tokens_used(reader, 40, is_whole=False) == TokensUsed(Tokens(input=10, output=200), is_estimated=True)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -22,7 +22,7 @@ from paceline.gateway.routes import FIRST_ERROR, CallRecord, GatewayError, Model
 from paceline.gateway.spend_ledger import Reservation, SpendLedger
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
-from paceline.protocols import tokens_by_bytes, tokens_used
+from paceline.protocols import TokensUsed, tokens_by_bytes, tokens_used
 from paceline.store import Balances, Cost, SpendRow
 from paceline.views import gateway_calls
 
@@ -32,7 +32,7 @@ MOST_LISTED = 1000
 """Running and waiting requests in one answer. More cannot be read, and each waiting one costs the Governor a look."""
 
 KEPT_SHARE = 0.9
-"""Weight of the earlier streams in the size of an event: about ten count, long ones more."""
+"""Weight of the earlier streams in what is learnt of them: about ten count, long ones more."""
 LONGEST_DETAIL = 400
 """Characters of an own answer that are kept: all of a usual one."""
 
@@ -97,8 +97,8 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         self._speeds: dict[str, float] = {}
         """How many calls ended in a second, by scope, as computed at `_speeds_at`."""
         self._speeds_at = 0
-        self._streamed: dict[str | None, tuple[float, float]] = {}
-        """Tokens and events of the latest whole streams, by account: so streams are counted that their clients left."""
+        self._streamed: dict[str, tuple[float, float]] = {}
+        """Tokens of the latest whole streams, as used and as streamed, by scope. Models differ in what they hide."""
         self._unread: set[str | None] = set()
         """Accounts whose answers came in a coding that cannot be read. That is logged once."""
 
@@ -127,27 +127,24 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         runs out of time, counts as its estimate: the provider works on it, or has done so. Of a stream that is the
         request alone, because a provider stops to write when nobody reads.
         """
-        if call is None or (call.head is not None and call.head.status >= FIRST_ERROR):
+        may_cost = call is not None and (call.head is not None or (body.is_complete and call.may_be_worked_on))
+        if call is None or not may_cost or (call.head is not None and call.head.status >= FIRST_ERROR):
             self.spend.release(reserved)
             return
         is_unread = call.reader is None or not (call.reader.events or call.reader.usage.split)
+        used, coding = None, None
         if call.head is None or (is_unread and not call.is_whole and not reserved.is_stream):
-            if call.head is not None or (body.is_complete and call.may_be_worked_on):
-                whole = reserved.row.tokens
-                record.tokens, record.is_estimated = Tokens(input=whole.input) if reserved.is_stream else whole, True
-                self._count_tokens(record)
-                self.spend.settle(reserved, record)
-            else:
-                self.spend.release(reserved)
-            return
-        tokens, events = self._streamed.get(record.account, (1.0, 1.0))
-        used, coding = None, call.unread_coding if call.reader is None else None
-        if call.reader is not None:
-            size = max(1.0, tokens / events)
-            used = tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole, event_tokens=size)
-            if call.reader.events and used is not None and not used.is_estimated:
-                seen = tokens * KEPT_SHARE + used.tokens.output, events * KEPT_SHARE + call.reader.events
-                self._streamed[record.account] = seen
+            whole = reserved.row.tokens
+            used = TokensUsed(Tokens(input=whole.input) if reserved.is_stream else whole, is_estimated=True)
+        elif call.reader is None:
+            coding = call.unread_coding
+        else:
+            tokens, streamed = self._streamed.get(record.scope, (1.0, 1.0))
+            factor, come = max(1.0, tokens / streamed), call.reader.streamed_tokens
+            used = tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole, factor=factor)
+            if come and used is not None and not used.is_estimated:
+                seen = tokens * KEPT_SHARE + used.tokens.output, streamed * KEPT_SHARE + come
+                self._streamed[record.scope] = seen
         if used is None and (reserved.limits or coding is not None):
             used = tokens_by_bytes(body.size, call.response_bytes, is_compressed=coding is not None)
         if coding is not None and record.account not in self._unread:

@@ -27,6 +27,11 @@ _ABSENT = msgspec.Raw()
 _UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
 _MEMBERS = frozenset({"usage", "usageMetadata", "error"})
+_TEXT = re.compile(
+    rb'"response\.[a-z_.]++(?<!\.delta)"[^\n]*+'  # an event of OpenAI's responses that repeats what had come
+    rb'|"(?:text|content|thinking|partial_json|arguments|reasoning|reasoning_content|delta)"\s*+:'
+    rb'\s*+"((?:[^"\\]++|\\.)*+)'
+)
 
 
 class ResponseReader:
@@ -35,12 +40,17 @@ class ResponseReader:
     def __init__(self) -> None:
         self.usage = NO_USAGE
         """What the response has said so far."""
-        self.events = 0
-        """Events of a stream that have come. 0 for a body."""
+        self.events = self.text_bytes = 0
+        """Events of a stream that have come, and their text. 0 for a body."""
         self.tokens: int | None = None
         """None until they are known."""
         self.error: bytes | None = None
         """The event or member with an error that ended the response after it had begun."""
+
+    @property
+    def streamed_tokens(self) -> int:
+        """How many tokens have come at least: one with each event, and those of its text."""
+        return max(self.events, self.text_bytes // BYTES_PER_TOKEN)
 
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes."""
@@ -73,6 +83,7 @@ class EventReader(ResponseReader):
         if cut:
             block = self._with_begun(chunk[:cut])
             self.events += block.count(b"data:")
+            self.text_bytes += sum(map(len, _TEXT.findall(block)))
             if _USAGE_OR_ERROR.search(block) is not None:
                 self._read_lines(block)
             chunk = chunk[cut:]
@@ -182,10 +193,8 @@ class TokenUsage(msgspec.Struct, frozen=True):
         """
         if self.prompt_tokens is not None or self.completion_tokens is not None:
             read, written = _cached(self.prompt_tokens_details) if self.prompt_tokens_details else (0, 0)
-            if self.prompt_cache_hit_tokens is not None or self.cache_read_input_tokens is not None:
-                read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
-            if self.cache_creation_input_tokens is not None:
-                written = max(written, _count(self.cache_creation_input_tokens))
+            read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
+            written = max(written, _count(self.cache_creation_input_tokens))
             return _within(_count(self.prompt_tokens), _count(self.completion_tokens), read, written)
         if self.input_tokens is not None or self.output_tokens is not None:
             read, written = _cached(self.input_tokens_details) if self.input_tokens_details else (0, 0)
@@ -221,16 +230,16 @@ class TokensUsed(msgspec.Struct, frozen=True, gc=False):
 
 
 def tokens_used(
-    reader: ResponseReader, request_bytes: int, response_bytes: int = 0, *, is_whole: bool, event_tokens: float = 1.0
+    reader: ResponseReader, request_bytes: int, response_bytes: int = 0, *, is_whole: bool, factor: float = 1.0
 ) -> TokensUsed | None:
     """Return what a response has used, None if nothing is known.
 
     A response that broke off, or whose client left, counts as far as it came. Where it says nothing, the prompt is
-    estimated by its bytes, and the answer by its events. Numbers that cannot be true count as 0, and each kind as its
-    estimate by bytes if that is more.
+    estimated by its bytes, and the answer by what was streamed, times a factor. Numbers that cannot be true count as 0,
+    and each kind as its estimate by bytes if that is more.
     """
     said = reader.usage.split
-    by_events = min(round(reader.events * event_tokens), LARGEST_TOKENS)
+    streamed = min(round(reader.streamed_tokens * factor), LARGEST_TOKENS)
     if said is not None and reader.usage.is_nonsense:
         by_bytes = tokens_by_bytes(request_bytes, response_bytes, is_compressed=False).tokens
         sent = msgspec.structs.replace(said, input=max(said.input, by_bytes.input - said.cache_read - said.cache_write))
@@ -238,11 +247,11 @@ def tokens_used(
     if said is not None and is_whole:
         return TokensUsed(said)
     if said is not None:
-        return TokensUsed(msgspec.structs.replace(said, output=max(said.output, by_events)), is_estimated=True)
+        return TokensUsed(msgspec.structs.replace(said, output=max(said.output, streamed)), is_estimated=True)
     if not reader.events and (is_whole or reader.error is not None):
         return None  # a body without usage, such as a list
     prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
-    return TokensUsed(Tokens(input=prompt, output=by_events), is_estimated=True)
+    return TokensUsed(Tokens(input=prompt, output=streamed), is_estimated=True)
 
 
 def tokens_by_bytes(request_bytes: int, response_bytes: int, *, is_compressed: bool) -> TokensUsed:
