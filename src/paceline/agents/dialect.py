@@ -22,18 +22,7 @@ MOST_ANSWER_BYTES = 16_384
 _ANSWER_CUT = " […]"
 AuthMode = Literal["subscription", "api_key", "overage"]
 Trouble = Literal["rate_limit", "quota_window", "overloaded", "billing", "auth", "unreachable"]
-Outcome = Literal[
-    "success",
-    "failed",
-    "interrupted",
-    "rate_limit",
-    "quota_window",
-    "overloaded",
-    "billing",
-    "auth",
-    "unreachable",
-    "denied",
-]
+Outcome = Literal["success", "failed", "interrupted", Trouble, "denied"]
 DenialCause = Literal["permission", "sandbox", "untrusted"]
 """What refused a tool call: the CLI's permission rules, a read-only sandbox, or a folder that was never trusted."""
 
@@ -391,22 +380,9 @@ RESULT_LINES = 8
 """Lines of a result that are shown: enough to recognise an error, and a listing does not bury what was said."""
 LONGEST_LINE = 240
 """Characters of a tool's argument or of a line of its result: some lines of a terminal."""
-_ARGUMENTS = (
-    "command",
-    "cmd",
-    "script",
-    "file_path",
-    "filePath",
-    "absolute_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "dir_path",
-    "description",
-    "prompt",
-)
+_ARGUMENTS = """
+    command cmd script file_path filePath absolute_path notebook_path path pattern query url dir_path description
+    prompt"""
 """Members that name what a tool call is about, the most specific first."""
 _CUT = "…"
 
@@ -485,7 +461,7 @@ def _main_argument(arguments: object) -> str:
     """Return the argument that a person would name, or else the first text among them."""
     if not isinstance(arguments, dict):
         return ""
-    named = [arguments[name] for name in _ARGUMENTS if name in arguments]
+    named = [arguments[name] for name in _ARGUMENTS.split() if name in arguments]
     for value in (*named, *arguments.values()):
         if isinstance(value, str) and value:
             return value

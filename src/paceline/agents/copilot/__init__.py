@@ -133,43 +133,18 @@ def _denials(data: object) -> tuple[Denial, ...]:
     return (Denial(tool=text_at(data, "toolName") or "", call=text_at(data, "toolCallId") or ""),)
 
 
+_QUIET = """
+    assistant.idle assistant.message assistant.message_delta assistant.message_start assistant.reasoning
+    assistant.reasoning_delta assistant.streaming_delta assistant.turn_end assistant.turn_start model.call_finished
+    model.call_start session.info session.skills_loaded session.tools_updated tool.execution_complete
+    tool.execution_partial_result tool.execution_start user.message"""
+_NEWS = """
+    abort assistant.turn_retry assistant.usage model.call_failure model.call_final_result result session.error
+    session.mcp_servers_loaded session.start"""
 FORMAT = Dialect(
-    quiet=frozenset(
-        {
-            "assistant.idle",
-            "assistant.message",
-            "assistant.message_delta",
-            "assistant.message_start",
-            "assistant.reasoning",
-            "assistant.reasoning_delta",
-            "assistant.streaming_delta",
-            "assistant.turn_end",
-            "assistant.turn_start",
-            "model.call_finished",
-            "model.call_start",
-            "session.info",
-            "session.skills_loaded",
-            "session.tools_updated",
-            "tool.execution_complete",
-            "tool.execution_partial_result",
-            "tool.execution_start",
-            "user.message",
-        }
-    ),
+    quiet=frozenset(_QUIET.split()),
     progress=frozenset({"assistant.message", "assistant.message_delta", "tool.execution_start"}),
-    news=frozenset(
-        {
-            "abort",
-            "assistant.turn_retry",
-            "assistant.usage",
-            "model.call_failure",
-            "model.call_final_result",
-            "result",
-            "session.error",
-            "session.mcp_servers_loaded",
-            "session.start",
-        }
-    ),
+    news=frozenset(_NEWS.split()),
     marks=frozenset({"data", "sessionId"}),
     read=_read_facts,
     entries=_entries,
