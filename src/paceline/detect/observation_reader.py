@@ -118,22 +118,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.status is not None or self.headers != HeaderReading()
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit with everything that was found out about it."""
-
-    kind: Kind
-    reset: Reset | None = None
-    window: str | None = None
-    reach: Reach | None = None
-    cause: Cause | None = None
-    source: str = "text"
-    text: str = ""
-    advice: str | None = None
-    """What a person can do about it, where the words do not say it."""
-    is_missing: bool = False
-    """Whether the CLI itself found no login."""
-
-
 def decide(evidence: Evidence) -> Reading:
     """Return the signals that the evidence means, and the names of the rules that decided."""
     text = without_meters(evidence.text)
@@ -148,22 +132,23 @@ def decide(evidence: Evidence) -> Reading:
     elif kind == "rate" and evidence.headers.kind is None:
         kind = _by_size(text, _BARE_RATE, evidence)
     reset = None if kind == "billing" else _reset(text, kind, evidence)
-    sentence = match.sentence if match else text[:400]
-    diagnosis = Diagnosis(
+    sentence, rule = (match.sentence, match.rule) if match else (text[:400], _BARE_RATE)
+    meant = EventReading(
         kind=kind,
         reset=reset,
-        window=(match.rule.window if match else None) or headers.window or _window(text),
-        reach=(match.rule.reach if match else None)
-        or headers.reach
-        or _reach(kind, sentence, evidence.scene.providers),
-        cause=(match.rule.cause if match else None) or _cause(text),
-        source="text" if match and headers.kind is None else "header",
+        window=rule.window or headers.window or _window(text),
+        reach=rule.reach or headers.reach or _reach(kind, sentence, evidence.scene.providers),
+        cause=rule.cause or _cause(text),
         text=sentence,
-        advice=match.rule.advice if match and match.rule.kind == kind else None,
-        is_missing=match is not None and match.rule.name == NO_LOGIN,
+    )
+    signals = make_signals(
+        meant,
+        evidence.scene.seen_at,
+        source="text" if match and headers.kind is None else "header",
+        advice=rule.advice if rule.kind == kind else None,
+        is_missing=rule.name == NO_LOGIN,
     )
     rules = (*filter(None, (evidence.rule,)), *fired, *((reset.rule,) if reset else ()))
-    signals = make_signals(diagnosis, evidence.scene.seen_at)
     return Reading(signals=[*signals, *headers.budgets], rules=tuple(dict.fromkeys(rules)))
 
 
@@ -313,37 +298,41 @@ def _cause(text: str) -> Cause | None:
     return next((cause for cause, words in _CAUSES if words.search(text)), None)
 
 
-def make_signals(diagnosis: Diagnosis, seen_at: float) -> list[Signal]:
-    """Return a diagnosis as signals. `none` gives no signal."""
-    reset, reach, source = diagnosis.reset, diagnosis.reach, diagnosis.source
+def make_signals(
+    found: EventReading, seen_at: float, *, source: str = "field", advice: str | None = None, is_missing: bool = False
+) -> list[Signal]:
+    """Return a limit as signals. `none` gives no signal.
+
+    `advice`: what a person can do about it, where the words do not say it. `is_missing`: the CLI found no login.
+    """
+    reset, reach = found.reset, found.reach
     confidence = reset.confidence if reset else {"field": 0.9, "header": 0.9}.get(source, 0.8)
     origin = reset.source if reset else source
     delay = reset.delay(seen_at) if reset else None
-    detail = reason_line(diagnosis.text)
-    if detail and diagnosis.advice:
-        detail = f"{detail.rstrip('.')}: {diagnosis.advice}"
-    match diagnosis.kind:
+    detail = reason_line(found.text)
+    if detail and advice:
+        detail = f"{detail.rstrip('.')}: {advice}"
+    match found.kind:
         case "quota":
             at, reach = reset.time(seen_at) if reset else None, reach or "account"
-            window = diagnosis.window
+            window = found.window
             return [QuotaClosed(resets_at=at, window=window, reach=reach, confidence=confidence, source=origin)]
         case "rate":
-            cause = diagnosis.cause
+            cause = found.cause
             return [RateLimited(retry_after=delay, cause=cause, reach=reach, confidence=confidence, source=origin)]
         case "overloaded":
             return [Overloaded(retry_after=delay, reach=reach or "provider", confidence=confidence, source=origin)]
         case "unreachable":
             return [Unreachable(reach=reach, confidence=confidence, source=source)]
         case "platform":
-            in_use, limit = _numbers(diagnosis.text)
+            in_use, limit = _numbers(found.text)
             return [
                 PlatformLimit(limit=limit, in_use=in_use, retry_after=delay, reach=reach, confidence=0.9, source=source)
             ]
         case "billing":
             return [BillingStop(detail=detail, reach=reach or "account", confidence=0.9, source=source)]
         case "auth":
-            missing = diagnosis.is_missing
-            return [AuthFailed(detail=detail, is_missing=missing, reach="account", confidence=0.9, source=source)]
+            return [AuthFailed(detail=detail, is_missing=is_missing, reach="account", confidence=0.9, source=source)]
     return []
 
 
@@ -587,17 +576,7 @@ def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Rea
         return decide(_evidence_in_event(scene, found, status))
     signals: list[Signal] = list(found.budgets)
     if found.kind is not None:
-        reach: Reach | None = "model" if found.is_for_model else None
-        diagnosis = Diagnosis(
-            kind=found.kind,
-            reset=found.reset,
-            reach=reach,
-            window=found.window,
-            cause=found.cause,
-            source="field",
-            text=found.text,
-        )
-        signals[:0] = make_signals(diagnosis, scene.seen_at)
+        signals[:0] = make_signals(found, scene.seen_at)
     rules = tuple(filter(None, (found.rule, found.reset.rule if found.reset else "")))
     return Reading(signals=signals, rules=rules)
 

@@ -213,8 +213,8 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
     reset: Reset | None = None
     window: str | None = None
+    reach: Reach | None = None
     cause: Cause | None = None
-    is_for_model: bool = False
     budgets: tuple[Budget, ...] = ()
     text: str = ""
     pairs: Pairs = []

@@ -249,7 +249,7 @@ def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[B
         kind="quota",
         reset=None if at is None else Reset(at=at, source="field", rule="field.resetsAt"),
         window=window,
-        is_for_model=reach == "model",
+        reach=reach,
         budgets=budgets,
         rule="claude.rate-limit-event",
     )
