@@ -6,7 +6,7 @@ What is set live wins over the settings until it is reset.
 from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.refusals import hold_account
 from paceline.core.decisions.time_effects import move_to
-from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
+from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
 from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.rates import LearnedRates, RateLimit
@@ -17,7 +17,7 @@ from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
 from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
 
-LEARNT_GATES = (Outage, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
+LEARNT_GATES = (OUTAGE, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
 """What a person undoes with `restore`, beside learnt limits: pauses and paces that the provider's answers brought."""
 
 
@@ -52,8 +52,7 @@ def restore_scope_limit(ledger: Ledger, scope: str, now: float) -> None:
     for state in ledger.scopes.by_name.values():
         if pattern.matches(state.name):
             pause = state.gates.get(Pause)
-            for kind in LEARNT_GATES:
-                state.gates.drop(kind)
+            state.gates.drop(*LEARNT_GATES)
             if pause is not None and pause.until is not None:
                 ledger.emit("scope.resumed", state.name)
     _apply_limits(ledger, pattern)
@@ -185,7 +184,7 @@ def ask_login_again(ledger: Ledger, scope: str, now: float) -> bool:
     """Let one session try the held login of the scope now. Returns whether one will."""
     move_to(ledger, now)
     state = ledger.scopes.by_name.get(canonical_scope(scope))
-    doubt = None if state is None else state.gates.get(LoginDoubt)
+    doubt = None if state is None else state.gates.closure(LOGIN_DOUBT)
     if state is None or doubt is None or not doubt.ask_again(now):
         return False
     ledger.schedule(state)
@@ -197,7 +196,6 @@ def lift_scope_hold(ledger: Ledger, scope: str, now: float) -> None:
     """Lift a hold, whether it was set by hand or by a signal."""
     move_to(ledger, now)
     state = ledger.scope(canonical_scope(scope))
-    state.drop_gate(AccountHold)
-    state.drop_gate(LoginDoubt)
+    state.drop_gate(ACCOUNT_HOLD, LOGIN_DOUBT)
     ledger.lift_blocked(state)
     admit_ready(ledger, [state])

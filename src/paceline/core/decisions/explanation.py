@@ -130,11 +130,8 @@ def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
 def is_canary(ledger: Ledger, ticket_id: str) -> bool:
     """Return whether the ticket is the canary of a closed window."""
     slot = ledger.slots.get(ticket_id)
-    for scope in slot.lane.scopes if slot is not None else ():
-        for gate in scope.gates.in_order:
-            if gate.has_canary(ticket_id):
-                return True
-    return False
+    scopes = slot.lane.scopes if slot is not None else ()
+    return any(ticket_id in gate.canaries for scope in scopes for gate in scope.gates.probed)
 
 
 def has_excess_slot(ledger: Ledger, ticket_id: str, now: float) -> bool:

@@ -8,7 +8,7 @@ any kind ends that.
 from collections.abc import Iterable
 
 from paceline.core.decisions.slot_outcome import apply_gate_events
-from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
+from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates
 from paceline.core.gates.start_meters import StartSpacing
@@ -23,52 +23,60 @@ from paceline.core.values.validation import outside_seconds
 
 def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot | None) -> list[Scope]:
     """Keep everybody out for a while: nobody answered. The limits stay as they are."""
-    outage = scope.gates.get(Outage) or Outage()
+    outage = scope.gates.closure(OUTAGE) or Closure(OUTAGE)
     outage.cause = signal.detail or outage.cause
-    ledger.seq += 1
-    ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
-    if outage.on_unreachable(ticket, proven_seq, outside_seconds(signal.retry_after), ledger.seq, ledger.now):
-        ledger.emit("scope.paused", scope.name, until=outage.probe_at, cause="unreachable")
-    scope.put_gate(outage)
-    ledger.schedule(scope)
+    _fail_contact(ledger, scope, outage, slot, outage.cause, stated=outside_seconds(signal.retry_after) or 0.0)
     return [scope]
 
 
 def doubt_login(ledger: Ledger, scope: Scope, signal: AuthFailed, slot: LiveSlot | None) -> list[Scope]:
     """Let one session ask again, twice, before the account is held. A login that is missing is held at once."""
     cause = signal.detail or "AuthFailed"
-    if scope.gates.get(AccountHold) is not None:
-        return [scope]
-    doubt = scope.gates.get(LoginDoubt) or LoginDoubt()
+    if scope.gates.closure(ACCOUNT_HOLD) is None:
+        doubt = scope.gates.closure(LOGIN_DOUBT) or Closure(LOGIN_DOUBT)
+        _fail_contact(ledger, scope, doubt, slot, cause, is_missing=signal.is_missing is True)
+    return [scope]
+
+
+def _fail_contact(
+    ledger: Ledger,
+    scope: Scope,
+    closure: Closure,
+    slot: LiveSlot | None,
+    cause: str,
+    *,
+    stated: float = 0.0,
+    is_missing: bool = False,
+) -> None:
+    """Close the scope, or keep it closed, after one more failure of this cause."""
     ledger.seq += 1
     ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
-    was_held = doubt.is_held
-    is_missing = signal.is_missing is True
-    is_news = doubt.on_refused(ticket, proven_seq, cause, ledger.seq, ledger.now, is_missing=is_missing)
-    scope.put_gate(doubt)
-    if is_news and doubt.is_held and not was_held:
-        ledger.emit("account.held", scope.name, detail=cause, until=doubt.probe_at)
+    was_held = closure.is_held
+    is_news = closure.on_failure(ticket, proven_seq, ledger.seq, ledger.now, stated=stated, is_missing=is_missing)
+    closure.cause = cause if is_news else closure.cause
+    scope.put_gate(closure)
+    if is_news and closure.is_held and not was_held:
+        ledger.emit("account.held", scope.name, detail=cause, until=closure.probe_at)
     elif is_news:
-        ledger.emit("scope.paused", scope.name, until=doubt.probe_at, cause="auth")
+        ledger.emit("scope.paused", scope.name, until=closure.probe_at, cause=closure.rule.pause)
     ledger.schedule(scope)
-    return [scope]
 
 
 def hold_account(ledger: Ledger, scope: Scope, cause: str) -> list[Scope]:
     """Admit nobody to the scope until a person lifts the hold."""
-    scope.drop_gate(LoginDoubt)
-    if scope.gates.get(AccountHold) is None:
-        scope.put_gate(AccountHold(cause))
+    scope.drop_gate(LOGIN_DOUBT)
+    if scope.gates.closure(ACCOUNT_HOLD) is None:
+        scope.put_gate(Closure(ACCOUNT_HOLD, cause))
         ledger.emit("account.held", scope.name, detail=cause, until=None)
     return [scope]
 
 
 def note_answer(ledger: Ledger, names: Iterable[str]) -> list[Scope]:
-    """Let the gates know that the provider answered, be it with a refusal. Returns the scopes that this opened."""
+    """End the outages: the provider answered, be it with a refusal. Returns the scopes that this opened."""
     opened = []
     for scope in [ledger.scopes.by_name[name] for name in dict.fromkeys(names) if name in ledger.scopes.by_name]:
-        events = [event for gate in scope.gates.in_order for event in gate.on_answer(scope, ledger.now)]
-        if events:
+        outage = scope.gates.closure(OUTAGE)
+        if outage is not None and (events := outage.lift()):
             scope.refresh()
             apply_gate_events(ledger, scope, events)
             ledger.schedule(scope)

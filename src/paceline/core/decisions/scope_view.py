@@ -5,7 +5,7 @@ With it what holds its runs to a pace: rates that are set, learnt or stated, and
 
 from collections.abc import Iterator
 
-from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
+from paceline.core.gates.closures import LOGIN_DOUBT, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.quota_window import Window
@@ -142,10 +142,7 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
 
 
 def _held_cause(scope: Scope) -> str | None:
-    hold, doubt = scope.gates.get(AccountHold), scope.gates.get(LoginDoubt)
-    if hold is not None:
-        return hold.cause
-    return doubt.cause if doubt is not None and doubt.is_held else None
+    return next((closure.cause for closure in scope.gates.closures if closure.is_held), None)
 
 
 def _learnt_limit(scope: Scope) -> LearntLimit | None:
@@ -175,12 +172,9 @@ def _learnt_limit(scope: Scope) -> LearntLimit | None:
 
 def _pause_reason(scope: Scope, until: float | None) -> str | None:
     """Return why the gate that closes the scope until then does so."""
-    doubt, outage, pause = scope.gates.get(LoginDoubt), scope.gates.get(Outage), scope.gates.get(Pause)
-    if doubt is not None and doubt.probe_at == until:
-        return "auth"
-    if outage is not None and outage.probe_at == until:
-        return "unreachable"
-    return None if pause is None else pause.cause
+    pause = scope.gates.get(Pause)
+    pauses = (closure.rule.pause for closure in scope.gates.closures if closure.probe_at == until)
+    return next(pauses, None if pause is None else pause.cause)
 
 
 def _paused_until(scope: Scope) -> float | None:
@@ -188,7 +182,7 @@ def _paused_until(scope: Scope) -> float | None:
     ends = [
         gate.until if isinstance(gate, Pause) else gate.probe_at
         for gate in scope.gates.in_order
-        if isinstance(gate, Pause | Outage) or (isinstance(gate, LoginDoubt) and not gate.is_held)
+        if isinstance(gate, Pause) or (isinstance(gate, Closure) and not gate.is_held)
     ]
     return max((end for end in ends if end is not None), default=None) if ends else None
 
@@ -225,9 +219,9 @@ def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: 
     """Return what a person should know and can undo."""
     if held is not None:
         return f"held: {held}"
-    if (outage := scope.gates.get(Outage)) is not None and outage.is_closed:
+    if (outage := scope.gates.closure(OUTAGE)) is not None and outage.is_closed:
         return "cannot be reached: one session tries it first"
-    if (doubt := scope.gates.get(LoginDoubt)) is not None and doubt.is_closed:
+    if (doubt := scope.gates.closure(LOGIN_DOUBT)) is not None and doubt.is_closed:
         return f"the login was refused and is asked again: {doubt.cause}"
     if adaptive is not None:
         return f"auto-reduced to {adaptive} from {reduced_from} after a 429: restore"

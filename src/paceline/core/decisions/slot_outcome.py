@@ -93,7 +93,7 @@ def on_canary_lost(ledger: Ledger, slot: LiveSlot) -> list[Scope]:
     """Allow another canary where this slot was one and ended without an answer. Returns those scopes."""
     lost = []
     for scope in slot.lane.scopes:
-        found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.in_order]
+        found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.probed]
         if any(found):
             scope.refresh()
             ledger.schedule(scope)

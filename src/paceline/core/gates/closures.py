@@ -1,66 +1,83 @@
 """Closures: a scope admits nobody until a time, an answer or a person says otherwise.
 
-- `AccountHold`: until a person lifts it; made by a billing stop, a failed login, or by hand
-- `CanaryGate`: what the next two share: after a failure that may pass, one ticket at a time asks again while all others
-  wait. It knows when the next canary may go, and what its fate means; not how long to wait, nor what lifts the gate
-- `LoginDoubt`: a login that was refused once, which may pass: parallel CLIs that refresh one token meet such refusals.
-  One canary asks again after a minute, another after five. The third refusal in a row holds the account, and so does
-  the first one if there is no login at all. A held login is asked again once an hour, and as soon as `ask_again` is
-  called. A success of any session of the account ends the doubt and the hold
-- `Outage`: nobody answers, because the network, the provider's address or the agent's program is away. The limits are
-  not to blame, so none falls. Any answer, a refusal too, ends it
+- `Closure`: closed for a reason of `CLOSURES` until an answer proves the reason gone, or a person lifts it. After a
+  failure that may pass, one ticket at a time asks again while all others wait: the canary
 - `Pause`: until a time, after a refusal or while the provider is in trouble. A later refusal never shortens one
+
+A new reason to be closed is one function that explains it and one entry in `CLOSURES`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
+
+import msgspec
 
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.start_meters import SlowStart
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
-
-class AccountHold(Gate):
-    """A closed account. `cause` is what a person has to fix."""
-
-    TAG = "account_hold"
-
-    cause: str
-
-    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        return "held"
-
-    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        return Explanation(f"{scope.name} is held: {self.cause}; lift the hold when that is fixed")
-
-
+ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE = "account_hold", "login_doubt", "outage"
 CANARY_SECONDS = 300.0
 """A canary without an answer for this long is joined by another: a first answer takes seconds, a hanging one never
 comes."""
 
 
-class CanaryGate(Gate):
-    """Closed while `probe_at` is set: from then on one canary may go, and after it the next one.
+class Closure(Gate):
+    """A scope that is closed for one reason, by whose name the gate is stored.
 
-    `failures` counts failures in a row. `last` is the sequence number of the last one: a slot that was granted, and
-    last answered, before it is no news.
+    While `probe_at` is set, one canary may go from then on, and after it the next one. `failures` counts failures in a
+    row. `last` is the sequence number of the last one: a slot that was granted, and last answered, before it is no
+    news. `cause` is what failed, or what a person has to fix. `is_missing`: there is no login at all.
     """
 
-    REASON: ClassVar[Reason] = "paused"
+    TAG = "closure"
     relative_times: ClassVar[tuple[str, ...]] = ("probe_at",)
 
+    reason: str = ACCOUNT_HOLD
+    cause: str = ""
     probe_at: float | None = None
     failures: int = 0
     last: int = -1
     canary: str | None = None
+    is_missing: bool = False
+
+    @property
+    def rule(self) -> "ClosureRule":
+        """What the closure's reason means."""
+        return CLOSURES[self.reason]
 
     @property
     def is_closed(self) -> bool:
-        """Whether the gate waits for an answer."""
-        return self.probe_at is not None
+        """Whether the gate waits for an answer, or for a person."""
+        return self.probe_at is not None or not self.rule.waits
 
-    def is_news(self, ticket: Ticket | None, proven_seq: int, now: float) -> bool:
+    @property
+    def is_held(self) -> bool:
+        """Whether a person is asked: nothing else lifts it, or it failed so often."""
+        held_after = self.rule.held_after
+        return self.is_closed and held_after is not None and self.failures >= held_after
+
+    # -- failures and answers ----------------------------------------------------------------
+
+    def on_failure(
+        self, ticket: Ticket | None, proven_seq: int, seq: int, now: float, *, stated: float = 0.0, is_missing: bool
+    ) -> bool:
+        """Take in a failure. Returns whether that is news; else only a longer `stated` wait counts."""
+        waits, held_after = self.rule.waits, self.rule.held_after or 0
+        is_first_missing = is_missing and not self.is_held
+        if not (is_first_missing or self._is_news(ticket, proven_seq, now)):
+            if stated and self.probe_at is not None and self.canary is None:
+                self.probe_at = max(self.probe_at, now + stated)
+            return False
+        if is_missing:
+            self.failures = max(self.failures, held_after - 1)
+        wait = waits[min(self.failures, len(waits) - 1)]
+        self.failures += 1
+        self.probe_at, self.canary, self.last, self.is_missing = now + max(wait, stated), None, seq, is_missing
+        return True
+
+    def _is_news(self, ticket: Ticket | None, proven_seq: int, now: float) -> bool:
         """Return whether a failure is one more in a row. Many sessions that meet the same trouble are one failure.
 
         While the gate is closed only the canary's own failure is news, and one without a ticket when a canary is due.
@@ -69,16 +86,14 @@ class CanaryGate(Gate):
             return ticket is None or proven_seq > self.last
         if ticket is None:
             return self.canary is None and now >= self.probe_at
-        return self.is_probed_by(ticket)
-
-    def is_probed_by(self, ticket: Ticket) -> bool:
-        """Return whether the ticket is the canary, or a run of it."""
         return self.canary is not None and self.canary in (ticket.id, ticket.parent)
 
-    def close_until(self, probe_at: float, seq: int) -> None:
-        """Count one more failure, and admit nobody before `probe_at`."""
-        self.failures += 1
-        self.probe_at, self.canary, self.last = probe_at, None, seq
+    def ask_again(self, now: float) -> bool:
+        """Let a canary go now. Returns False if no person was asked yet, or a canary is asking already."""
+        if not self.is_held or self.canary is not None:
+            return False
+        self.probe_at = now
+        return True
 
     def lift(self) -> Sequence[GateEvent]:
         """Open the gate: an answer came."""
@@ -87,10 +102,16 @@ class CanaryGate(Gate):
         self.probe_at, self.canary, self.failures = None, None, 0
         return (GateEvent("scope.resumed", lets_in=True),)
 
+    # -- as a gate ---------------------------------------------------------------------------
+
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        if self.probe_at is None or now >= self.probe_at or self._is_run_of_canary(ticket):
+        may_ask = self.probe_at is None or now >= self.probe_at or self._is_run_of_canary(ticket)
+        if self.rule.waits and may_ask:
             return None
-        return self.REASON
+        return "held" if self.is_held else self.rule.verdict
+
+    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
+        return self.rule.explain(self, scope.name)
 
     def active_from(self, scope: ScopeView) -> float:
         return NOW if self.is_closed else NEVER
@@ -104,15 +125,18 @@ class CanaryGate(Gate):
         return ()
 
     def awaits_success(self, scope: ScopeView) -> bool:
-        return self.is_closed
+        return self.probe_at is not None
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
         return self.lift()
 
-    def has_canary(self, ticket_id: str) -> bool:
-        return self.canary == ticket_id
+    @property
+    def canaries(self) -> Sequence[str]:
+        """The ticket that asks again."""
+        return () if self.canary is None else (self.canary,)
 
     def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:
+        """Allow another canary if the ticket (None: any) was one that got no answer. Returns whether it was."""
         if self.canary is None or ticket_id not in (None, self.canary):
             return False
         self.canary, self.probe_at = None, now
@@ -125,117 +149,64 @@ class CanaryGate(Gate):
         return self.canary is not None and ticket.parent == self.canary
 
 
-ASK_AGAIN_SECONDS = (60.0, 300.0)
-"""Waits after the first and the second refusal: a token is refreshed within seconds, and an incident at the provider
-seldom outlasts five minutes. A revoked login costs two starts more."""
-HELD_SECONDS = 3600.0
-"""The wait while it is held: one that works again costs an hour of a night at most, a revoked one 24 starts a day."""
+class ClosureRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reason to be closed means. Without `waits`, only a person lifts the closure."""
+
+    explain: Callable[[Closure, str], Explanation]
+    """Returns why the scope of this name is closed, and when that may change."""
+    verdict: Reason
+    pause: str = ""
+    """Why the scope is paused, in events and in its status."""
+    waits: tuple[float, ...] = ()
+    """The waits before a canary goes after the first, second ... failure in a row. The last one repeats."""
+    held_after: int | None = None
+    """The failures in a row after which a person is asked."""
 
 
-class LoginDoubt(CanaryGate):
-    """An account whose login was refused, and may be accepted again. `cause` is what the provider said.
-
-    `is_missing`: the CLI found no login, so a person must log in.
-    """
-
-    TAG = "login_doubt"
-    REASON: ClassVar[Reason] = "paused"
-
-    cause: str = ""
-    is_missing: bool = False
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it was refused so often that a person is asked."""
-        return self.is_closed and self.failures > len(ASK_AGAIN_SECONDS)
-
-    def on_refused(
-        self, ticket: Ticket | None, proven_seq: int, cause: str, seq: int, now: float, *, is_missing: bool
-    ) -> bool:
-        """Take in a refusal. Returns whether it was news."""
-        is_first_missing = is_missing and not self.is_held
-        if not (is_first_missing or self.is_news(ticket, proven_seq, now)):
-            return False
-        self.cause, self.is_missing = cause, is_missing
-        if is_missing:
-            self.failures = max(self.failures, len(ASK_AGAIN_SECONDS))
-        waits = (*ASK_AGAIN_SECONDS, HELD_SECONDS)
-        self.close_until(now + waits[min(self.failures, len(ASK_AGAIN_SECONDS))], seq)
-        return True
-
-    def ask_again(self, now: float) -> bool:
-        """Let a canary go now. Returns False if the login is not held, or one is asking already."""
-        if not self.is_held or self.canary is not None:
-            return False
-        self.probe_at = now
-        return True
-
-    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        reason = super().refuses(ticket, scope, now)
-        return "held" if reason is not None and self.is_held else reason
-
-    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        if self.is_held:
-            return self._explain_hold(scope)
-        refused = f"the login of {scope.name} was refused ({self.cause})"
-        if self.canary is None:
-            return Explanation(f"{refused}; one session will ask again before it is held", self.probe_at)
-        return Explanation(f"{refused}; {self.canary} is asking again", self.probe_at)
-
-    def _explain_hold(self, scope: ScopeView) -> Explanation:
-        held = f"{scope.name} is held: {self.cause}"
-        if self.canary is not None:
-            return Explanation(f"{held}; {self.canary} is asking again", self.probe_at)
-        if self.is_missing:  # waiting alone helps nobody, so no time is promised
-            return Explanation(f"{held}; log in, then it is asked again by itself", None)
-        return Explanation(f"{held}; one session asks again once an hour, and when its login changes", self.probe_at)
+def _explain_hold(hold: Closure, scope: str) -> Explanation:
+    return Explanation(f"{scope} is held: {hold.cause}; lift the hold when that is fixed")
 
 
-FIRST_WAIT_SECONDS = 5.0
-"""The wait after the first failure: most outages are a dropped connection that is back within seconds."""
-LONGEST_WAIT_SECONDS = 300.0
-"""The longest wait: one start in five minutes costs nothing, and after a night offline work continues soon enough."""
-MOST_DOUBLINGS = 16
-"""Where the doubling stops: the wait has reached its longest long before."""
+def _explain_login(doubt: Closure, scope: str) -> Explanation:
+    refused = f"the login of {scope} was refused ({doubt.cause})"
+    what = f"{scope} is held: {doubt.cause}" if doubt.is_held else refused
+    if doubt.canary is not None:
+        return Explanation(f"{what}; {doubt.canary} is asking again", doubt.probe_at)
+    if not doubt.is_held:
+        return Explanation(f"{what}; one session will ask again before it is held", doubt.probe_at)
+    if doubt.is_missing:  # waiting alone helps nobody, so no time is promised
+        return Explanation(f"{what}; log in, then it is asked again by itself", None)
+    return Explanation(f"{what}; one session asks again once an hour, and when its login changes", doubt.probe_at)
 
 
-class Outage(CanaryGate):
-    """A scope that cannot be reached. The wait before each canary doubles from 5 s to 5 min."""
-
-    TAG = "outage"
-    REASON: ClassVar[Reason] = "unreachable"
-
-    cause: str = ""
-    """What was tried last, and how it failed; empty if that is not known."""
-
-    def on_unreachable(
-        self, ticket: Ticket | None, proven_seq: int, retry_after: float | None, seq: int, now: float
-    ) -> bool:
-        """Take in that nobody answered. Returns whether that is news; else only a longer stated wait counts."""
-        stated = retry_after or 0.0
-        if not self.is_news(ticket, proven_seq, now):
-            if self.probe_at is not None and self.canary is None:
-                self.probe_at = max(self.probe_at, now + stated)
-            return False
-        backoff = min(FIRST_WAIT_SECONDS * 2 ** min(self.failures, MOST_DOUBLINGS), LONGEST_WAIT_SECONDS)
-        self.close_until(now + max(backoff, stated), seq)
-        return True
-
-    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        cause = f" ({self.cause})" if self.cause else ""
-        if self.canary is None:
-            return Explanation(f"{scope.name} cannot be reached{cause}; one session will try it first", self.probe_at)
-        return Explanation(f"{scope.name} could not be reached{cause}; {self.canary} is trying it now", self.probe_at)
-
-    def on_answer(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
-        return self.lift()
+def _explain_outage(outage: Closure, scope: str) -> Explanation:
+    cause = f" ({outage.cause})" if outage.cause else ""
+    if outage.canary is None:
+        return Explanation(f"{scope} cannot be reached{cause}; one session will try it first", outage.probe_at)
+    return Explanation(f"{scope} could not be reached{cause}; {outage.canary} is trying it now", outage.probe_at)
 
 
-OVERLOAD_FIRST_SECONDS = 5.0
-"""The first wait in an overload without a stated one: most last for seconds, so a longer wait would idle."""
-OVERLOAD_LONGEST_SECONDS = 300.0
-"""The longest wait in an overload: one request in five minutes costs the provider nothing and finds its end soon."""
-MOST_OVERLOADS = 16
+LOGIN_WAITS = (60.0, 300.0, 3600.0)
+"""A token is refreshed within seconds, and an incident at the provider seldom outlasts five minutes. A login that is
+held is asked again once an hour: one that works again costs an hour at most, a revoked one 24 starts a day."""
+OUTAGE_WAITS: tuple[float, ...] = tuple(min(5.0 * 2**failures, 300.0) for failures in range(7))
+"""Most outages and overloads are over within seconds. One start in five minutes costs nothing, and after a night
+offline work continues soon enough."""
+
+CLOSURES: dict[str, ClosureRule] = {
+    # Made by a billing stop, a failed login, or by hand.
+    ACCOUNT_HOLD: ClosureRule(explain=_explain_hold, verdict="held", held_after=0),
+    # A login that was refused once may be accepted again: parallel CLIs that refresh one token meet such refusals.
+    # The third refusal in a row holds the account, and so does the first one if there is no login at all.
+    LOGIN_DOUBT: ClosureRule(explain=_explain_login, verdict="paused", pause="auth", waits=LOGIN_WAITS, held_after=3),
+    # Nobody answers, because the network, the provider's address or the agent's program is away. The limits are not to
+    # blame, so none falls. Any answer, a refusal too, ends it.
+    OUTAGE: ClosureRule(explain=_explain_outage, verdict="unreachable", pause="unreachable", waits=OUTAGE_WAITS),
+}
+"""In the order in which they decide."""
+
+
+MOST_LONE_REFUSALS = 16
 """Where the count stops: the wait has reached its longest long before, and 2 to this power is still a small number."""
 LONE_LONGEST_SECONDS = 300.0
 """The longest wait after refusals of one that was alone: longer than the known penalties, which each try renews."""
@@ -266,14 +237,14 @@ class Pause(Gate):
 
     def overload_wait(self) -> float:
         """Return the wait for one more overload: it doubles from 5 s to 5 min while the trouble lasts."""
-        wait = min(OVERLOAD_FIRST_SECONDS * 2**self.overloads, OVERLOAD_LONGEST_SECONDS)
-        self.overloads = min(self.overloads + 1, MOST_OVERLOADS)
-        return float(wait)
+        wait = OUTAGE_WAITS[min(self.overloads, len(OUTAGE_WAITS) - 1)]
+        self.overloads += 1
+        return wait
 
     def lone_wait(self, seconds: float) -> float:
         """Return the wait for one more rate limit of one that was alone: `seconds`, then twice that, up to 5 min."""
         wait = min(seconds * 2**self.lone_refusals, max(seconds, LONE_LONGEST_SECONDS))
-        self.lone_refusals = min(self.lone_refusals + 1, MOST_OVERLOADS)
+        self.lone_refusals = min(self.lone_refusals + 1, MOST_LONE_REFUSALS)
         return float(wait)
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:

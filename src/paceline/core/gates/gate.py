@@ -129,20 +129,8 @@ class Gate(RelativeTimes):
         """Learn that a call, or a whole slot, went well."""
         return ()
 
-    def on_answer(self, scope: ScopeView, now: float) -> Sequence[GateEvent]:
-        """Learn that the provider answered, be it with a refusal."""
-        return ()
-
     def on_tokens(self, ticket: Ticket | None, granted_at: float, tokens: int, scope: ScopeView, now: float) -> bool:
         """Learn what a run used, before the scope's estimate does. Returns whether a waiter may now enter."""
-        return False
-
-    def has_canary(self, ticket_id: str) -> bool:
-        """Return whether the ticket is a canary of this gate."""
-        return False
-
-    def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:
-        """Allow another canary if the ticket (None: any) was one that got no answer. Returns whether it was."""
         return False
 
     # -- time --------------------------------------------------------------------------------

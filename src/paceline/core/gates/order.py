@@ -6,7 +6,7 @@ Here: the table, the gates of one scope, and how gates are stored by their tags.
 
 import msgspec
 
-from paceline.core.gates.closures import AccountHold, LoginDoubt, Outage, Pause
+from paceline.core.gates.closures import CLOSURES, Closure, Pause
 from paceline.core.gates.gate import AnyGate, Gate, ScopeView
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
@@ -16,9 +16,7 @@ from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
 GATE_ORDER: tuple[type[Gate], ...] = (
-    AccountHold,
-    LoginDoubt,
-    Outage,
+    Closure,
     Pause,
     SlowStart,
     FirstRamp,
@@ -34,7 +32,17 @@ GATE_ORDER: tuple[type[Gate], ...] = (
 
 def in_order(gates: list[Gate]) -> tuple[Gate, ...]:
     """Return the gates in the order in which they decide."""
-    return tuple(sorted(gates, key=lambda gate: GATE_ORDER.index(type(gate))))
+    return tuple(sorted(gates, key=_position))
+
+
+def _position(gate: Gate) -> tuple[int, int]:
+    of_closure = [*CLOSURES].index(gate.reason) if isinstance(gate, Closure) else 0
+    return GATE_ORDER.index(type(gate)), of_closure
+
+
+def tag_of(gate: Gate) -> str:
+    """Return the name of the gate in snapshots. A scope has one gate of each name."""
+    return gate.reason if isinstance(gate, Closure) else gate.TAG
 
 
 def encode_gate(gate: Gate) -> object:
@@ -44,6 +52,10 @@ def encode_gate(gate: Gate) -> object:
 
 def decode_gate(tag: str, raw: object) -> Gate | None:
     """Return the gate stored under the tag; None for a tag of a newer version."""
+    if tag in CLOSURES:
+        closure = msgspec.convert(raw, Closure)
+        closure.reason = tag
+        return closure
     kind = next((kind for kind in GATE_ORDER if tag == kind.TAG), None)
     return None if kind is None else msgspec.convert(raw, kind)
 
@@ -64,20 +76,35 @@ class GateSet:
         self.unknown: dict[str, object] = {}
 
     def get(self, kind: type[AnyGate]) -> AnyGate | None:
-        """Return the gate of that kind, if the scope has one."""
+        """Return the gate of that kind, if the scope has one. Ask for closures by their reason."""
         for gate in self.in_order:
             if type(gate) is kind:
                 return gate
         return None
 
+    def closure(self, reason: str) -> Closure | None:
+        """Return the closure for that reason, if the scope has one."""
+        return next((gate for gate in self.closures if gate.reason == reason), None)
+
+    @property
+    def closures(self) -> list[Closure]:
+        """The closures of the scope."""
+        return [gate for gate in self.in_order if isinstance(gate, Closure)]
+
+    @property
+    def probed(self) -> list[Closure | QuotaGate]:
+        """The gates whose reason to be closed is tested by canaries."""
+        return [gate for gate in self.in_order if isinstance(gate, Closure | QuotaGate)]
+
     def put(self, gate: Gate) -> None:
-        """Add the gate in place of any other of its kind."""
-        others = [other for other in self.in_order if type(other) is not type(gate)]
+        """Add the gate in place of any other of its name."""
+        others = [other for other in self.in_order if tag_of(other) != tag_of(gate)]
         self._replace(in_order([*others, gate]))
 
-    def drop(self, kind: type[Gate]) -> None:
-        """Remove the gate of that kind, if there is one."""
-        self._replace(tuple(gate for gate in self.in_order if type(gate) is not kind))
+    def drop(self, *dropped: type[Gate] | str) -> None:
+        """Remove the gates of these kinds, and the closures for these reasons, if there are any."""
+        kept = [gate for gate in self.in_order if type(gate) not in dropped and tag_of(gate) not in dropped]
+        self._replace(tuple(kept))
 
     def drop_idle(self) -> bool:
         """Remove the idle gates. Returns whether there was one."""

@@ -130,10 +130,13 @@ class QuotaGate(Gate):
                 events.append(GateEvent("window.reopened", {"window": window.name}, lets_in=True))
         return events
 
-    def has_canary(self, ticket_id: str) -> bool:
-        return any(window.canary == ticket_id for window in self.windows.values())
+    @property
+    def canaries(self) -> Sequence[str]:
+        """The tickets that probe a window."""
+        return [window.canary for window in self.windows.values() if window.canary is not None]
 
     def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:
+        """Allow another canary if the ticket (None: any) was one that got no answer. Returns whether it was."""
         lost = [
             window
             for window in self.windows.values()

@@ -239,13 +239,13 @@ class Scope:
         return events
 
     def put_gate(self, gate: Gate) -> None:
-        """Add the gate in place of any other of its kind."""
+        """Add the gate in place of any other of its name."""
         self.gates.put(gate)
         self.refresh()
 
-    def drop_gate(self, kind: type[Gate]) -> None:
-        """Remove the gate of that kind, if there is one."""
-        self.gates.drop(kind)
+    def drop_gate(self, *dropped: type[Gate] | str) -> None:
+        """Remove the gates of these kinds, and the closures for these reasons, if there are any."""
+        self.gates.drop(*dropped)
         self.refresh()
 
     # -- time --------------------------------------------------------------------------------

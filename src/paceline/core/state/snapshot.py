@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from paceline.core.gates.order import decode_gate, encode_gate
+from paceline.core.gates.order import decode_gate, encode_gate, tag_of
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
@@ -154,7 +154,7 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
 
 
 def _scope_record(scope: Scope) -> ScopeRecord:
-    gates = {gate.TAG: encode_gate(gate) for gate in scope.gates.in_order if gate.IS_STORED}
+    gates = {tag_of(gate): encode_gate(gate) for gate in scope.gates.in_order if gate.IS_STORED}
     return ScopeRecord(
         name=scope.name,
         cooling=tuple(scope.cooling),
@@ -227,7 +227,7 @@ def without_slots(snapshot: Snapshot) -> Snapshot:
 def lose_canaries(ledger: Ledger, now: float) -> None:
     """Allow another canary wherever there was one: it is gone with its slot."""
     for scope in ledger.scopes.by_name.values():
-        for gate in scope.gates.in_order:
+        for gate in scope.gates.probed:
             gate.on_canary_lost(None, now)
         scope.refresh()
         ledger.schedule(scope)
