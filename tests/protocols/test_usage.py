@@ -184,6 +184,17 @@ def test_a_stream_counts_the_text_that_has_come_if_that_is_more_than_its_events(
     assert tokens_used(reader, 40, is_whole=False) == TokensUsed(Tokens(input=10, output=200), is_estimated=True)
 
 
+@pytest.mark.parametrize("end", [b"", events({"type": "error", "error": {"type": "overloaded_error", "message": "x"}})])
+def test_a_stream_that_ends_before_it_says_what_its_answer_used_counts_as_far_as_it_came(end: bytes) -> None:
+    begun = ANTHROPIC_STREAM[: ANTHROPIC_STREAM.index(b"event: x", 10)]
+    deltas = events(*({"type": "content_block_delta", "delta": {"text": "a"}} for _ in range(6)))
+
+    reader = read(response_reader(SSE), [begun, deltas, end])
+
+    tokens = Tokens(input=10, output=8 if end else 7, cache_read=900, cache_write=5)
+    assert tokens_used(reader, 4000, is_whole=True) == TokensUsed(tokens, is_estimated=True)
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_stream_that_says_no_usage_is_estimated(is_whole: bool) -> None:
     stream = events(*({"choices": [{"delta": {"content": "a"}}]} for _ in range(6)))

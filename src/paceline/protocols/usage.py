@@ -40,6 +40,8 @@ class ResponseReader:
     def __init__(self) -> None:
         self.usage = NO_USAGE
         """What the response has said so far."""
+        self.is_usage_of_start = False
+        """Whether it said that only when it began: its answer is not in it yet."""
         self.events = self.text_bytes = 0
         """Events of a stream that have come, and their text. 0 for a body."""
         self.tokens: int | None = None
@@ -112,12 +114,13 @@ class EventReader(ResponseReader):
         event = decoded(data, _EVENT)
         if event is None:
             return
-        for holder in (event, *(decoded(raw, _HOLDER) for raw in (event.message, event.response, event.x_groq))):
+        start = decoded(event.message, _HOLDER)
+        for holder in (event, start, *(decoded(raw, _HOLDER) for raw in (event.response, event.x_groq))):
             if holder is None:
                 continue
             for raw in (holder.usage, holder.usageMetadata):
                 if (usage := decoded(raw, _USAGE)) is not None:
-                    self.usage = usage.over(self.usage)
+                    self.usage, self.is_usage_of_start = usage.over(self.usage), holder is start
                     self.tokens = self.usage.total
             if _is_error(holder.error):
                 self.error = data
@@ -234,9 +237,10 @@ def tokens_used(
 ) -> TokensUsed | None:
     """Return what a response has used, None if nothing is known.
 
-    A response that broke off, or whose client left, counts as far as it came. Where it says nothing, the prompt is
-    estimated by its bytes, and the answer by what was streamed, times a factor. Numbers that cannot be true count as 0,
-    and each kind as its estimate by bytes if that is more.
+    A response that broke off, or whose client left, counts as far as it came, and so does a stream that ends with an
+    error, or early, before it has said what its answer used. Where it says nothing, the prompt is estimated by its
+    bytes, and the answer by what was streamed, times a factor. Numbers that cannot be true count as 0, and each kind as
+    its estimate by bytes if that is more.
     """
     said = reader.usage.split
     streamed = min(round(reader.streamed_tokens * factor), LARGEST_TOKENS)
@@ -244,7 +248,7 @@ def tokens_used(
         by_bytes = tokens_by_bytes(request_bytes, response_bytes, is_compressed=False).tokens
         sent = msgspec.structs.replace(said, input=max(said.input, by_bytes.input - said.cache_read - said.cache_write))
         return TokensUsed(msgspec.structs.replace(sent, output=max(said.output, by_bytes.output)), is_estimated=True)
-    if said is not None and is_whole:
+    if said is not None and is_whole and not reader.is_usage_of_start:
         return TokensUsed(said)
     if said is not None:
         return TokensUsed(msgspec.structs.replace(said, output=max(said.output, streamed)), is_estimated=True)
