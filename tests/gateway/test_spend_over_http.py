@@ -18,7 +18,7 @@ from paceline.errors import StoreUnreachable
 from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_accounting import RequestAccounting
 from paceline.gateway.routes import BudgetError, CallRecord
-from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
+from paceline.gateway.spend_ledger import ANSWER_TOKENS, Estimate, SpendLedger, limit_of_key
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.gateway.upstream_pool import ResponseHead
 from paceline.metrics import MetricsRegistry
@@ -181,6 +181,26 @@ async def test_the_longest_answer_is_reserved_also_if_it_is_named_at_the_end_of_
         await client.read_message()
 
     assert reserved == [Tokens(input=len(body) // 4, output=12_000)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ('"max_tokens": 1000, "n": 10', 10_000),
+        ('"n": 2', 2 * ANSWER_TOKENS),
+        ('"max_tokens": null, "max_completion_tokens": 5000', 5_000),
+    ],
+)
+async def test_all_answers_that_a_call_asks_for_are_reserved(limits: str, expected: int) -> None:
+    async with priced() as at, await connect(at.harness.port) as client:
+        body = f'{{"model": "m", {limits}}}'.encode()
+        client.send(post(body, path=PATHS["key"], key=b"x-api-key: " + text_of("team").encode()))
+        await until(lambda: at.upstream.running == 1)
+        reserved = [each.row.tokens.output for each in at.spend._open]
+        at.upstream.goes_on.set()
+        await client.read_message()
+
+    assert reserved == [expected]
 
 
 async def test_a_client_that_leaves_while_it_sends_its_request_has_spent_nothing() -> None:

@@ -59,7 +59,8 @@ class Estimate(msgspec.Struct, frozen=True):
 def estimate_of(reader: RequestReader, body_bytes: int | None, *, is_stream: bool) -> Estimate:
     """Return what a call may use whose body has so many bytes, None if that is not known."""
     prompt = reader.tokens(body_bytes) - (reader.max_tokens or 0)
-    return Estimate(Tokens(input=max(0, prompt), output=reader.max_tokens or ANSWER_TOKENS), is_stream)
+    answer = reader.max_tokens or ANSWER_TOKENS * reader.answers
+    return Estimate(Tokens(input=max(0, prompt), output=answer), is_stream)
 
 
 class Limit(msgspec.Struct, frozen=True):

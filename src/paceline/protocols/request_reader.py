@@ -6,7 +6,7 @@ that admission needs. Never here: the rest of the body.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Literal, TypeVar
 
@@ -211,12 +211,16 @@ BYTES_PER_TOKEN = 4
 LARGEST_TOKENS = 100_000_000
 """Tokens of one request. Larger numbers are nonsense from a client and are ignored or cut to this."""
 
+MOST_ANSWERS = 1000
+"""Answers to one request. Providers refuse more than about a hundred; larger numbers are cut to this."""
+
 MOST_STEPS = 1000
 """Brackets, keys and values of a body that are scanned as they come. A step takes some microseconds, so a body of
 megabytes of brackets would hold up everything else for seconds. A conversation of 150 turns has fewer."""
 
-_NAMES = frozenset({"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "generationConfig"})
 _RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_ANSWERS = ("n", "best_of")
+_NAMES = frozenset({"model", "stream", "generationConfig", *_RESPONSE_LIMITS, *_ANSWERS})
 
 
 class RequestReader:
@@ -225,7 +229,9 @@ class RequestReader:
     def __init__(self) -> None:
         self.model: str | None = None
         self.max_tokens: int | None = None
-        """The longest response that the request allows, if the part read so far contains it."""
+        """The longest response that the request allows, if the part read so far contains it. All `answers` together."""
+        self.answers = 1
+        """How many answers to its prompt the request wants. The response has all of them, and each is paid for."""
         self._scanner = MemberScanner(_NAMES, most_steps=MOST_STEPS)
         self._body_bytes = 0
 
@@ -267,15 +273,15 @@ class RequestReader:
         if not found:
             return
         self.model = decoded(found.get("model"), _TEXT) or None
-        for name in _RESPONSE_LIMITS:
-            if name in found:
-                self.max_tokens = _count(decoded(found[name], _NUMBER))
-        if (settings := decoded(found.get("generationConfig"), _GEMINI_SETTINGS)) is not None:
-            self.max_tokens = _count(settings.maxOutputTokens)
+        settings = decoded(found.get("generationConfig"), _GEMINI_SETTINGS) or _GeminiSettings()
+        self.answers = min(_largest(found, _ANSWERS, settings.candidateCount) or 1, MOST_ANSWERS)
+        longest = _largest(found, _RESPONSE_LIMITS, settings.maxOutputTokens)
+        self.max_tokens = None if longest is None else min(longest * self.answers, LARGEST_TOKENS)
 
 
 class _GeminiSettings(msgspec.Struct):
     maxOutputTokens: int | None = None  # noqa: N815 - Google's spelling
+    candidateCount: int | None = None  # noqa: N815
 
 
 _TEXT = msgspec.json.Decoder(str)
@@ -283,5 +289,7 @@ _NUMBER = msgspec.json.Decoder(int)
 _GEMINI_SETTINGS = msgspec.json.Decoder(_GeminiSettings)
 
 
-def _count(value: int | None) -> int | None:
-    return value if value is not None and 0 < value <= LARGEST_TOKENS else None
+def _largest(found: Mapping[str, bytes], names: Iterable[str], other: int | None) -> int | None:
+    """Return the largest number that these members name, beside another one: servers differ in which one they obey."""
+    numbers = (other, *(decoded(found.get(name), _NUMBER) for name in names))
+    return max((each for each in numbers if each is not None and 0 < each <= LARGEST_TOKENS), default=None)
