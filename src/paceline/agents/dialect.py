@@ -204,7 +204,9 @@ NOTICE_LINES = 8
 CLIP = 1536
 """Characters of a line that are read. The rest of a longer line is an agent's data and would only cost time."""
 
-_STACK_LINE = re.compile(r"\s+at ")
+_NOTHING = re.compile(r"(?!)")
+STACK_LINE = re.compile(r"\s+at ")
+"""A frame of a stack trace."""
 _DUMP_LINE = re.compile(rb"(?:[ \t]+[!-~]|[}\]])[\t\x20-\x7e]*")
 _ERROR_MARK = re.compile(r"\W{0,4}(?:API Error|Error:|error:|ERROR)")
 STATUS_IN_ERROR = (
@@ -212,11 +214,6 @@ STATUS_IN_ERROR = (
 )
 """An HTTP status where CLIs print one in their own errors."""
 _STATUS_IN_ERROR = re.compile(STATUS_IN_ERROR)
-
-
-def is_stack_line(line: str) -> bool:
-    """Return whether a line is a frame of a stack trace."""
-    return bool(_STACK_LINE.match(line))
 
 
 def begins_as_error(text: str) -> bool:
@@ -237,7 +234,7 @@ class NoticeReader:
     """Whether JSON in the channel is the CLI's own."""
     reads_end_only = False
     """Whether only the last lines of the channel can be a notice."""
-    frame: re.Pattern[str] = re.compile(r"(?!)")
+    frame: re.Pattern[str] = _NOTHING
     """Matches lines that change something although the reader is idle, whatever words and numbers they have."""
 
     @property
@@ -281,13 +278,6 @@ class NoticeRules(msgspec.Struct, frozen=True, kw_only=True):
     untrusted: str = ""
     """Found in the warning that the folder's permissions are ignored because nobody has trusted it."""
 
-    def all_patterns(self) -> tuple[str, ...]:
-        """Return the patterns that are searched in notices and lines."""
-        return self.retry, self.resume, self.first_line, self.last_line, self.denied, self.untrusted
-
-    stopped_answer: str = ""
-    """All that is printed as an answer when the CLI is interrupted."""
-
 
 class ErrorNotices(NoticeReader):
     """The stderr of most CLIs: their own words, with notices over several lines and dumps of exceptions.
@@ -296,9 +286,9 @@ class ErrorNotices(NoticeReader):
     """
 
     reads_json = True
-    frame = _STACK_LINE
+    frame = STACK_LINE
 
-    def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str]) -> None:
+    def __init__(self, first_line: re.Pattern[str] = _NOTHING, last_line: re.Pattern[str] = _NOTHING) -> None:
         self._first_line = first_line
         self._last_line = last_line
         self._open: list[str] = []
@@ -311,7 +301,7 @@ class ErrorNotices(NoticeReader):
             self._in_dump = line[:1] in (" ", "\t") or line.startswith(("}", "]"))
             if self._in_dump:
                 return []
-        if _STACK_LINE.match(line):
+        if STACK_LINE.match(line):
             self._in_dump = True
             return self._close()
         if self._open and not self._first_line.match(line):
@@ -560,6 +550,8 @@ class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     silent_wait_when_cancelled: Trouble | None = None
     """The same, if it reported with `cancelled_line` that it was cancelled."""
     cancelled_line: str | None = None
+    stopped_answer: str | None = None
+    """All that it prints as an answer when it is interrupted."""
     names_minutes: bool = False
     """Whether it cuts resets down to whole minutes, so that the window opens within the minute that it names."""
     is_unanswered: Callable[[str], bool] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from paceline.agents import aider, claude, codex, copilot, gemini, openclaw, opencode, other_clis, qwen
-from paceline.agents.dialect import STATUS_IN_ERROR, AgentCli, Denial, ErrorNotices, NoticeReader
+from paceline.agents.dialect import STATUS_IN_ERROR, AgentCli, Denial, ErrorNotices, NoticeReader, NoticeRules
 from paceline.agents.stream.flood import LineWords
 from paceline.core.signals import Signal
 from paceline.detect import observation_reader, shared_rules
@@ -24,59 +24,36 @@ class CliSet:
         self._clis = {cli.name: cli for cli in clis}
         self._unknown = unknown
         self._notices = [cli.notices for cli in (*self._clis.values(), unknown)]
-        patterns = (pattern for each in self._notices for pattern in each.all_patterns())
+        patterns = (getattr(rules, name) for rules in self._notices for name in rules.__struct_fields__)
         self.line_words = LineWords(limits, (*patterns, STATUS_IN_ERROR))
+        self.stopped_answers = frozenset(filter(None, (cli.stopped_answer for cli in self._clis.values())))
+        """Each is all that some CLI prints as an answer when it is interrupted."""
 
     def cli(self, name: str) -> AgentCli:
         """Return a CLI by its name. An unknown one is read like any command that may print the shared format."""
         return self._clis.get(name, self._unknown)
 
+    @cached_property
+    def patterns(self) -> dict[str, re.Pattern[str]]:
+        """The patterns of all CLIs: each field of `NoticeRules` combined."""
+        names = NoticeRules.__struct_fields__
+        return {name: any_of(getattr(rules, name) for rules in self._notices) for name in names}
+
     def stderr_reader(self, cli: AgentCli) -> NoticeReader:
         """Return a new reader of a CLI's stderr."""
         if cli.stderr is not None:
             return cli.stderr()
-        return ErrorNotices(self._first_line, self._last_line)
-
-    # --- the patterns of all CLIs, each field of `NoticeRules` combined -------------------------
-
-    @cached_property
-    def _first_line(self) -> re.Pattern[str]:
-        return any_of(rules.first_line for rules in self._notices)
-
-    @cached_property
-    def _last_line(self) -> re.Pattern[str]:
-        return any_of(rules.last_line for rules in self._notices)
-
-    @cached_property
-    def retry(self) -> re.Pattern[str]:
-        return any_of(rules.retry for rules in self._notices)
-
-    @cached_property
-    def untrusted(self) -> re.Pattern[str]:
-        return any_of(rules.untrusted for rules in self._notices)
-
-    @cached_property
-    def stopped_answers(self) -> frozenset[str]:
-        """Each is all that some CLI prints as an answer when it is interrupted."""
-        return frozenset(filter(None, (rules.stopped_answer for rules in self._notices)))
+        return ErrorNotices(self.patterns["first_line"], self.patterns["last_line"])
 
     def denial_in(self, notice: str) -> Denial | None:
         """Return the denied tool call that a notice reports."""
-        found = self._denied.search(notice)
+        found = self.patterns["denied"].search(notice)
         return None if found is None else Denial(tool=next((tool for tool in found.groups() if tool), ""))
 
     def session_in(self, notice: str) -> str | None:
         """Return the session id in a hint how to resume a conversation."""
-        found = self._resume_hint.match(notice)
+        found = self.patterns["resume"].match(notice)
         return found[found.lastindex] if found and found.lastindex else None
-
-    @cached_property
-    def _denied(self) -> re.Pattern[str]:
-        return any_of(rules.denied for rules in self._notices)
-
-    @cached_property
-    def _resume_hint(self) -> re.Pattern[str]:
-        return any_of(rules.resume for rules in self._notices)
 
 
 PROVIDERS: tuple[Provider, ...] = (

@@ -43,7 +43,7 @@ def means_something(line: bytes) -> bool:
         or status_in_text(text) is not None
         or CLIS.session_in(text) is not None
         or CLIS.denial_in(text) is not None
-        or bool(CLIS.retry.search(text) or CLIS.untrusted.search(text))
+        or bool(CLIS.patterns["retry"].search(text) or CLIS.patterns["untrusted"].search(text))
     )
 
 

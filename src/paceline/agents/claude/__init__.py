@@ -520,8 +520,8 @@ CLIS = (
     AgentCli(
         name="claude-code",
         dialect=FORMAT,
+        stopped_answer="Execution error",
         notices=NoticeRules(
-            stopped_answer="Execution error",
             untrusted=r"Ignoring \d{1,5} permissions\.\w{1,20} entr(?:y|ies)\b[^\n]{0,300}not been trusted",
         ),
     ),

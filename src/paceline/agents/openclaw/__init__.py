@@ -18,7 +18,7 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
-from paceline.detect.provider import Provider, Rule, Stage, any_of, rule
+from paceline.detect.provider import Provider, Rule, Stage, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
@@ -153,9 +153,6 @@ class RunLog(ErrorNotices):
     Of the log, only failed calls of the model and retries count. A failed call repeats the words of the provider, which
     the answer at the end leaves out.
     """
-
-    def __init__(self) -> None:
-        super().__init__(any_of(()), any_of(()))
 
     def add(self, line: str) -> list[str]:
         """Return a notice, the words of the provider about a failed call, or the announcement of a retry."""

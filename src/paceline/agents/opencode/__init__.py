@@ -21,7 +21,7 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.tokens import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider, any_of
+from paceline.detect.provider import EventReading, EventRules, Provider
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
@@ -127,9 +127,6 @@ class LoggedErrors(ErrorNotices):
     The log is the only place where it reports a call before it gives up. Its other entries are about servers of tools,
     plugins and the like.
     """
-
-    def __init__(self) -> None:
-        super().__init__(any_of(()), any_of(()))
 
     def add(self, line: str) -> list[str]:
         """Return a notice, or the error of a failed call of the model that does the work."""

@@ -435,7 +435,7 @@ class StderrReader:
     def last_lines(self) -> list[str]:
         """Return the end of what was printed, without stack traces."""
         lines = (clean_text(line) for line in self._last_lines)
-        return [line for line in lines if line and not dialect.is_stack_line(line)]
+        return [line for line in lines if line and not dialect.STACK_LINE.match(line)]
 
     def _read_lines(self, lines: Lines) -> None:
         """Read lines. This is the hot path: most lines are passed over, and most blocks of them at once."""

@@ -513,9 +513,9 @@ class RunRecord:
         facts = Facts(
             session_id=self.clis.session_in(notice),
             status=status_in_text(notice),
-            is_retry=bool(self.clis.retry.search(notice)),
+            is_retry=bool(self.clis.patterns["retry"].search(notice)),
             denials=() if denial is None else (denial,),
-            is_untrusted=denial is None and bool(self.clis.untrusted.search(notice)),
+            is_untrusted=denial is None and bool(self.clis.patterns["untrusted"].search(notice)),
         )
         return self._read_text(facts, notice, channel)
 
