@@ -1,6 +1,8 @@
 """PostgreSQL as it is in production: servers that restart, connections that break, other programs, mistakes."""
 
 import contextlib
+import os
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -8,9 +10,11 @@ from typing import TypeVar
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGconn
 from tests.postgres_server import empty_schema, end_connections, running_server
 
 from paceline.errors import (
+    OUTAGES,
     InvalidSettings,
     PacelineError,
     StoreBusy,
@@ -21,6 +25,7 @@ from paceline.errors import (
 from paceline.events import Event
 from paceline.store import Campaign, UnitSpec
 from paceline.store.postgres import PostgresStore
+from paceline.store.postgres_database import WRITER_LOCK, PostgresDatabase
 from paceline.store.schema import MIGRATIONS, Migration
 from paceline.testing.store_steps import add, claim, names, specs
 
@@ -35,8 +40,8 @@ def url(postgres_url: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def opened(url: str, *, busy_seconds: float = 2.0) -> Iterator[PostgresStore]:
-    store = PostgresStore(url, busy_seconds=busy_seconds)
+def opened(url: str, *, busy_seconds: float = 2.0, answer_seconds: float = 5.0) -> Iterator[PostgresStore]:
+    store = PostgresStore(url, busy_seconds=busy_seconds, answer_seconds=answer_seconds)
     try:
         yield store
     finally:
@@ -44,10 +49,10 @@ def opened(url: str, *, busy_seconds: float = 2.0) -> Iterator[PostgresStore]:
 
 
 def eventually(verb: Callable[[], list[Answer]]) -> list[Answer]:
-    """The answer of a verb once the server is back. The pool connects again by itself, within a bound of its own."""
+    """The answer of a verb once the outage is over. The pool connects again by itself, within a bound of its own."""
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < give_up_at:
-        with contextlib.suppress(StoreUnreachable):
+        with contextlib.suppress(*OUTAGES):
             return verb()
     return verb()
 
@@ -101,6 +106,91 @@ def test_a_writer_that_never_ends_makes_the_store_busy(url: str) -> None:
         add(first, specs("a"))
         with pytest.raises(StoreBusy, match=r"another process is writing to postgresql://.*0\.05 s"):
             second.append_events([Event("engine.leading", 1.0)])
+
+
+LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
+
+
+def send_all(connection: PGconn) -> None:
+    while connection.flush():
+        pass
+
+
+def stop_between_messages(connection: PGconn) -> None:
+    send_all(connection)
+
+
+def stop_in_a_message(connection: PGconn) -> None:
+    send_all(connection)
+    os.write(connection.socket, b"P" + struct.pack(">i", 1000) + b"SELECT")
+
+
+def stop_before_an_answer_is_read(connection: PGconn) -> None:
+    connection.send_query_params(b"SELECT repeat('x', 1000000) FROM generate_series(1, 20)", [])
+    connection.pipeline_sync()
+    send_all(connection)
+
+
+def stop_in_the_transaction(connection: PGconn) -> None:
+    connection.pipeline_sync()
+    send_all(connection)
+
+
+def run_a_long_statement(connection: PGconn) -> None:
+    connection.send_query_params(b"SELECT pg_sleep(60)", [])
+    connection.pipeline_sync()
+    send_all(connection)
+
+
+@contextlib.contextmanager
+def writer(url: str, stop: Callable[[PGconn], None]) -> Iterator[None]:
+    """A process that has the writer's lock, and sends nothing more."""
+    with psycopg.connect(url, autocommit=True) as connection, psycopg.connect(url, autocommit=True) as other:
+        connection.pgconn.enter_pipeline_mode()
+        connection.pgconn.send_query_params(b"BEGIN", [])
+        connection.pgconn.send_query_params(LOCK, [])
+        stop(connection.pgconn)
+        has_it = "SELECT 1 FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND granted"
+        while not other.execute(has_it, (connection.info.backend_pid,)).fetchone():
+            pass
+        yield
+        connection.close()  # else the driver would wait for the answers
+
+
+@pytest.mark.parametrize(
+    "stop", [stop_between_messages, stop_in_a_message, stop_before_an_answer_is_read, stop_in_the_transaction]
+)
+def test_a_process_that_is_frozen_in_the_middle_of_a_change_keeps_nobody_from_the_lead(
+    url: str, stop: Callable[[PGconn], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(url, busy_seconds=0.05, answer_seconds=1.0) as store, writer(url, stop):
+        assert eventually(lambda: [store.lead("next", until=time.time() + 10, now=time.time())]) == [True]
+
+    assert "sent nothing for 1 s, as one that is frozen; its connection (process" in caplog.text
+
+
+def test_a_writer_whose_statement_takes_long_is_left_alone(url: str) -> None:
+    with opened(url, busy_seconds=0.05, answer_seconds=1.0) as store, writer(url, run_a_long_statement):
+        give_up_at = time.monotonic() + 2.0
+        while time.monotonic() < give_up_at:
+            with pytest.raises(StoreBusy):
+                store.lead("next", until=time.time() + 10, now=time.time())
+
+
+def test_no_transaction_that_others_wait_for_may_be_silent_for_long(url: str) -> None:
+    limit = "SELECT current_setting('idle_in_transaction_session_timeout')"
+    newer = (*MIGRATIONS, Migration((f"CREATE TABLE tomorrow AS {limit} AS most",), is_additive=True))
+    with contextlib.closing(PostgresStore(url, migrations=newer)) as store:
+        database = store.database
+        assert isinstance(database, PostgresDatabase)
+        with database.query() as connection:
+            in_migration = connection.execute("SELECT most FROM tomorrow").fetchone()
+        with database.apart() as connection:
+            in_import = connection.execute(limit).fetchone()
+            database.lock_writers(connection)
+            at_its_end = connection.execute(limit).fetchone()
+
+    assert (in_migration, in_import, at_its_end) == (("5s",), ("10min",), ("5s",))
 
 
 def test_two_imports_of_one_campaign_do_not_mix(url: str) -> None:

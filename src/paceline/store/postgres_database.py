@@ -41,6 +41,7 @@ from paceline.store.postgres_connection import (
 from paceline.store.schema import POSTGRES, Migration, check_known, unreleased
 from paceline.store.sql_store import Written
 
+log = logging.getLogger("paceline.store")
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
 
 OLDEST_SERVER: Final = 130000
@@ -73,17 +74,30 @@ CLOSING_SECONDS: Final = 1.0
 MOST_CONNECTIONS: Final = 4
 """One for verbs, one for each import of a plan that is under way, and one to spare."""
 
+
+def _silence_limit(seconds: float) -> str:
+    """Return the statement by which the server ends the transaction when nothing was sent for so long."""
+    return f"SET LOCAL idle_in_transaction_session_timeout = {round(seconds * 1000)}"
+
+
 _SLOW_WAYS: Final = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort", "jit")
 _BY_INDEX: Final = "; ".join(f"SET {way} = off" for way in _SLOW_WAYS)
 """Every statement finds its rows one by one in the order of an index. From statistics of an hour ago, when the table
 was small or everything waited, the server would plan to read all of it. A way that is off counts as so costly that the
 server would compile the statement first (`jit`), which takes longer than to run it."""
-_PATIENT: Final = f"SET LOCAL idle_in_transaction_session_timeout = {round(IMPORT_IDLE_SECONDS * 1000)}"
+_PATIENT: Final = _silence_limit(IMPORT_IDLE_SECONDS)
 _BEGIN_APART: Final = f"BEGIN; {_PATIENT}"
 _LOCK: Final = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 _LOCK_WRITERS: Final = f"{_LOCK}; SELECT oldest, owner, epoch FROM schema_version, leader"
 """The second statement sees what was stored until the lock was granted. Both are one trip to the server."""
 _BEGIN_WRITING: Final = f"BEGIN; {_LOCK_WRITERS}"
+_END_FROZEN: Final = f"""SELECT pid, pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND granted AND (classid, objid, objsubid) = ({WRITER_LOCK}, 2)
+        AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND wait_event_type = 'Client' AND state_change < clock_timestamp() - make_interval(secs => %s)"""
+"""It ends the connection of a process that holds the writer's lock, and that the server has waited for that long. The
+limits of that connection do not always end it: none of them counts between two messages that are sent at once, in the
+middle of a message, and while the process takes no answer."""
 _HAS_RIGHT: Final = """SELECT 1 / count(*) FROM schema_version, leader
     WHERE oldest <= %s AND (%s::text IS NULL OR (owner = %s AND epoch = %s))"""
 """It fails where `_check_right` would, so that nothing after it is done."""
@@ -110,6 +124,7 @@ def migrate(connection: Connection, place: str, migrations: Sequence[Migration])
         return
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {round(MIGRATION_SECONDS * 1000)}")
+        connection.execute(_silence_limit(ANSWER_SECONDS))  # others cannot even start while this process is frozen
         connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         version, oldest = _applied(connection, place)  # another process may have been first
         check_known(place, oldest, migrations, version)
@@ -305,7 +320,7 @@ class PostgresDatabase:
 
     def lock_writers(self, connection: Connection) -> None:
         """Make a transaction that was begun without the writer's lock one that may write, as `writing` does."""
-        self._check_right(connection.execute(_LOCK_WRITERS))
+        self._check_right(connection.execute(f"{_silence_limit(self._answer_seconds)}; {_LOCK_WRITERS}"))
 
     def check_schema(self, oldest: int) -> None:
         """Raise `StoreTooNew` if the schema needs newer code by now than that of this process."""
@@ -371,6 +386,7 @@ class PostgresDatabase:
             case psycopg_pool.PoolTimeout():
                 return self._unreachable(self._not_connected or f"no connection within {POOL_WAIT_SECONDS:g} s")
             case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
+                self._end_frozen_writer()
                 return StoreBusy(
                     f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
                 )
@@ -393,6 +409,18 @@ class PostgresDatabase:
             case psycopg.OperationalError() | psycopg.errors.IdleInTransactionSessionTimeout():
                 return self._unreachable(_reason(error))
         return StoreError(f"{self.place}: {said}")
+
+    def _end_frozen_writer(self) -> None:
+        """End the connection of a process that is frozen while it holds the writer's lock. The next try can write."""
+        with contextlib.suppress(psycopg.Error), self._connection() as connection:
+            for pid, _ in connection.execute(_END_FROZEN, (self._answer_seconds,)).fetchall():
+                log.warning(
+                    "a process kept all others from writing to %s and sent nothing for %g s, as one that is frozen; "
+                    "its connection (process %s of the server) was ended",
+                    self.place,
+                    self._answer_seconds,
+                    pid,
+                )
 
     def _unreachable(self, reason: str) -> StoreUnreachable:
         """Begin an outage, or continue it: what the pool has connected before is of no use any more."""
