@@ -1,7 +1,7 @@
 """Verbs of the Governor that the shells rely on between their own steps."""
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.start_meters import DeadlineCap
+from paceline.core.gates.start_meters import StartCap
 from paceline.core.signals import RateLimited
 from paceline.events import Event
 
@@ -43,7 +43,7 @@ def test_a_granted_ticket_and_its_time_are_known_until_it_is_released() -> None:
 def test_whoever_a_forgotten_cap_kept_out_enters_after_a_restart() -> None:
     governor = Governor(GovernorSettings(), now=0.0)
     governor.request(Ticket("runs", ("campaign:a",)), now=0.0)
-    governor.set_pace("campaign:a", DeadlineCap(1, "one is enough", 500.0), now=0.0)
+    governor.cap_starts("campaign:a", StartCap("one is enough", 500.0, live=1), now=0.0)
     assert isinstance(governor.request(Ticket("waits", ("campaign:a",)), now=1.0), Deferred)
     again = Governor.restore(governor.snapshot(), now=2.0)
     assert [effect.ticket_id for effect in again.collect() if isinstance(effect, Granted)] == ["waits"]

@@ -19,7 +19,7 @@ from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
 from paceline.core.decisions.explanation import deferred
 from paceline.core.decisions.reactions import apply_signal
 from paceline.core.decisions.time_effects import move_to, wake_all
-from paceline.core.gates.start_meters import DeadlineCap, LandingHold
+from paceline.core.gates.start_meters import StartCap
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
@@ -256,13 +256,9 @@ class Governor:
         """Set how the limit of a scope, or of all that match a pattern, reacts to refusals."""
         commands.set_headroom_mode(self.ledger, scope, mode, now)
 
-    def set_pace(self, scope: str, pace: DeadlineCap | None, *, now: float) -> None:
-        """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
-        commands.set_deadline_cap(self.ledger, scope, pace, now)
-
-    def set_landing(self, scope: str, hold: LandingHold | None, *, now: float) -> None:
-        """Admit only as many sessions more as the hold allows, until it is set again. Running ones are not ended."""
-        commands.set_landing_hold(self.ledger, scope, hold, now)
+    def cap_starts(self, scope: str, cap: StartCap | None, *, now: float) -> None:
+        """Admit no more sessions than the cap allows, until it is set again. Running sessions are not ended."""
+        commands.set_start_cap(self.ledger, scope, cap, now)
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts the hold."""

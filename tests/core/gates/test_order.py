@@ -6,7 +6,7 @@ import pytest
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.gates import order
 from paceline.core.gates.gate import Explanation, Gate, ScopeView, earliest
-from paceline.core.gates.start_meters import DeadlineCap, SlowStart
+from paceline.core.gates.start_meters import SlowStart, StartCap
 from paceline.core.values.verdicts import Reason
 
 SCOPE = "anthropic/max-1"
@@ -97,7 +97,7 @@ def test_a_gate_of_a_newer_version_is_kept_as_it_is(monkeypatch: pytest.MonkeyPa
 def test_the_gate_that_refuses_first_is_the_one_that_is_explained() -> None:
     governor = Governor(GovernorSettings(), now=0.0)
     governor.request(Ticket("runs", ("campaign:a",)), now=0.0)
-    governor.set_pace("campaign:a", DeadlineCap(1, "one is enough", 500.0), now=0.0)
+    governor.cap_starts("campaign:a", StartCap("one is enough", 500.0, live=1), now=0.0)
     governor.ledger.scope("campaign:a").put_gate(SlowStart(next_at=10.0))
     verdict = governor.request(Ticket("b", ("campaign:a",)), now=1.0)
     detail = "campaign:a admits its waiters one by one after a refusal"

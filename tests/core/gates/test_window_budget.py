@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket, WindowStatus
 from paceline.core.gates.reopening import first_look
-from paceline.core.gates.start_meters import DeadlineCap
+from paceline.core.gates.start_meters import StartCap
 from paceline.core.gates.window_usage import UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget, QuotaClosed, Succeeded
 
@@ -424,13 +424,13 @@ def test_resets_that_wobble_by_seconds_do_not_begin_the_line_anew() -> None:
 
 def test_a_pace_admits_so_many_at_once_and_says_why() -> None:
     governor = governor_with()
-    governor.set_pace("campaign:nightly", DeadlineCap(1, "one at a time is enough", 600.0), now=0.0)
+    governor.cap_starts("campaign:nightly", StartCap("one at a time is enough", 600.0, live=1), now=0.0)
     scopes = ("sessions", "campaign:nightly")
     governor.request(Ticket("a", scopes), now=0.0)
 
     held = governor.request(Ticket("b", scopes), now=0.0)
     wakeup = governor.next_wakeup()
-    governor.set_pace("campaign:nightly", None, now=10.0)
+    governor.cap_starts("campaign:nightly", None, now=10.0)
 
     assert held == Deferred("b", "pacing", "campaign:nightly", "one at a time is enough", 600.0, 1)
     assert wakeup is not None
@@ -439,7 +439,7 @@ def test_a_pace_admits_so_many_at_once_and_says_why() -> None:
 
 def test_who_waits_for_a_pace_claims_no_place_elsewhere() -> None:
     governor = governor_with(limits={"sessions": 2})
-    governor.set_pace("campaign:nightly", DeadlineCap(1, "one at a time is enough", 6_000.0), now=0.0)
+    governor.cap_starts("campaign:nightly", StartCap("one at a time is enough", 6_000.0, live=1), now=0.0)
     governor.request(Ticket("a", ("sessions", "campaign:nightly"), group="nightly"), now=0.0)
     governor.request(Ticket("b", ("sessions", "campaign:nightly"), group="nightly"), now=0.0)
     governor.advance(now=300.0)

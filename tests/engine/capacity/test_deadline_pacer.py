@@ -28,7 +28,7 @@ def took(seconds: float, name: str = "a", *, started_at: float = 0.0) -> tuple[C
 
 def sessions(made: DeadlinePacer, todo: int, running: int = 0, *, now: float = 0.0) -> int | None:
     pace = made.pace(NIGHTLY, UnitCounts(todo=todo, running=running), now)
-    return None if pace is None else pace.limit
+    return None if pace is None else pace.live
 
 
 # -- the arithmetic ----------------------------------------------------------------------------------------

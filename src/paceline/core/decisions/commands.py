@@ -7,10 +7,9 @@ from paceline.core.decisions.admission import admit_ready
 from paceline.core.decisions.refusals import hold_account
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
-from paceline.core.gates.gate import Gate
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.rates import LearnedRates, RateLimit
-from paceline.core.gates.start_meters import DeadlineCap, LandingHold, SlowStart, StartSpacing
+from paceline.core.gates.start_meters import SlowStart, StartCap, StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
 from paceline.core.values.rates import Rate, check_rate
@@ -151,25 +150,16 @@ def set_headroom_mode(ledger: Ledger, scope: str, mode: HeadroomMode, now: float
     admit_ready(ledger, [*ledger.scopes.by_name.values()])
 
 
-def set_deadline_cap(ledger: Ledger, scope: str, cap: DeadlineCap | None, now: float) -> None:
-    """Admit no more sessions at once than the cap allows, until it is set again. Running sessions are not ended."""
-    _set_gate(ledger, scope, DeadlineCap, cap, now)
-
-
-def set_landing_hold(ledger: Ledger, scope: str, hold: LandingHold | None, now: float) -> None:
-    """Admit no more sessions than the hold has starts left, until it is set again. Running sessions are not ended."""
-    _set_gate(ledger, scope, LandingHold, hold, now)
-
-
-def _set_gate(ledger: Ledger, scope: str, kind: type[Gate], gate: Gate | None, now: float) -> None:
+def set_start_cap(ledger: Ledger, scope: str, cap: StartCap | None, now: float) -> None:
+    """Admit no more sessions than the cap allows, until it is set again. Running sessions are not ended."""
     move_to(ledger, now)
     state = ledger.scope(canonical_scope(scope))
-    if state.gates.get(kind) == gate:
+    if state.gates.get(StartCap) == cap:
         return
-    if gate is None:
-        state.drop_gate(kind)
+    if cap is None:
+        state.drop_gate(StartCap)
     else:
-        state.put_gate(gate)
+        state.put_gate(cap)
     ledger.schedule(state)
     admit_ready(ledger, [state])
 

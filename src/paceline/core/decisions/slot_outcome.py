@@ -73,7 +73,7 @@ def _gates_succeed(ledger: Ledger, scope: Scope, slot: LiveSlot | None) -> list[
     events: list[GateEvent] = []
     for gate in scope.gates.in_order:
         events.extend(gate.on_success(ticket, granted_at, scope, ledger.now))
-    scope.gates.drop_idle()
+    scope.gates.drop_idle(ledger.now)
     scope.refresh()
     apply_gate_events(ledger, scope, events)
     return events

@@ -116,7 +116,7 @@ class Closure(Gate):
     def active_from(self, scope: ScopeView) -> float:
         return NOW if self.is_closed else NEVER
 
-    def is_blank(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         return not self.is_closed
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
@@ -256,8 +256,7 @@ class Pause(Gate):
     def active_from(self, scope: ScopeView) -> float:
         return NEVER if self.until is None else NOW
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, now: float) -> bool:
         return self.until is None and self.overloads == self.lone_refusals == 0
 
     def awaits_success(self, scope: ScopeView) -> bool:

@@ -106,13 +106,8 @@ class Gate(RelativeTimes):
         """
         return NOW
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the gate has nothing left to hold back or to remember. An idle gate is dropped."""
-        return False
-
-    def is_blank(self, now: float) -> bool:
-        """Return whether a new scope would have the same gate, so that it need not be kept."""
+    def is_idle(self, now: float) -> bool:
+        """Return whether the gate has nothing to hold back and nothing to remember: a new scope would be the same."""
         return False
 
     # -- notifications -----------------------------------------------------------------------

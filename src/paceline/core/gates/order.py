@@ -11,7 +11,7 @@ from paceline.core.gates.gate import AnyGate, Gate, ScopeView
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
-from paceline.core.gates.start_meters import DeadlineCap, FirstRamp, LandingHold, SlowStart, StartSpacing
+from paceline.core.gates.start_meters import FirstRamp, SlowStart, StartCap, StartSpacing
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Reason
 
@@ -21,13 +21,15 @@ GATE_ORDER: tuple[type[Gate], ...] = (
     SlowStart,
     FirstRamp,
     QuotaGate,
-    LandingHold,
-    DeadlineCap,
+    StartCap,
     StartSpacing,
     HeaderBudget,
     LearnedRates,
     RateLimit,
 )
+
+STAYING = (Closure, FirstRamp, QuotaGate, RateLimit)
+"""Kinds that stay in their scope while they are idle: settings make them, or they know what came before."""
 
 
 def in_order(gates: list[Gate]) -> tuple[Gate, ...]:
@@ -106,13 +108,11 @@ class GateSet:
         kept = [gate for gate in self.in_order if type(gate) not in dropped and tag_of(gate) not in dropped]
         self._replace(tuple(kept))
 
-    def drop_idle(self) -> bool:
-        """Remove the idle gates. Returns whether there was one."""
-        kept = [gate for gate in self.in_order if not gate.is_idle]
-        if len(kept) == len(self.in_order):
-            return False
-        self._replace(tuple(kept))
-        return True
+    def drop_idle(self, now: float) -> None:
+        """Remove the idle gates that do not stay."""
+        kept = [gate for gate in self.in_order if isinstance(gate, STAYING) or not gate.is_idle(now)]
+        if len(kept) < len(self.in_order):
+            self._replace(tuple(kept))
 
     def _replace(self, gates: tuple[Gate, ...]) -> None:
         self.in_order = gates

@@ -90,7 +90,7 @@ class QuotaGate(Gate):
         resets = (window.expected_reset for window in self.windows.values())
         return min((at for at in resets if at is not None), default=NEVER)
 
-    def is_blank(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         return not self.windows
 
     def reserve_reached(self, scope: ScopeView, now: float) -> WindowHold | None:

@@ -80,7 +80,7 @@ class RateLimit(Gate):
         """Return whether tokens are kept for another lane, whose head may still enter."""
         return self.keeps_for_another(ticket)
 
-    def is_blank(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         self._expire(now)
         return not self.entries
 
@@ -456,8 +456,7 @@ class LearnedRates(Gate):
         self._forget(now)
         return ()
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, now: float) -> bool:
         return not self.rates
 
     def _forget(self, now: float) -> None:

@@ -8,8 +8,8 @@
   belong to no session are let through: they are over in seconds, and somebody waits for each
 - `StartSpacing`: where a provider refuses too many starts at once, they are an interval apart. Runs of a session are no
   starts: their session was
-- `DeadlineCap`: a campaign with a deadline starts no more sessions at once than meet it
-- `LandingHold`: few sessions or none start in a scope whose window the live ones will use up
+- `StartCap`: a campaign with a deadline starts no more sessions at once than meet it, and few sessions or none start in
+  a scope whose window the live ones will use up
 """
 
 from collections.abc import Sequence
@@ -52,8 +52,7 @@ class SlowStart(Gate):
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         return Explanation(f"{scope.name} admits its waiters one by one after a refusal", self.next_at)
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, now: float) -> bool:
         return self.is_over
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
@@ -126,7 +125,7 @@ class FirstRamp(Gate):
         is_known = is_learnt or scope.platform is not None
         return not (self.is_over or is_known) and AT_ONCE < scope.cap < UNLIMITED
 
-    def is_blank(self, now: float) -> bool:
+    def is_idle(self, now: float) -> bool:
         return self.began_at is None or now > self.began_at + REMEMBER_SECONDS
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
@@ -213,8 +212,7 @@ class StartSpacing(Gate):
         """Return whether it waits for its turn to start: runs of a session that has ended do not."""
         return self.refuses(ticket, scope, now) is not None
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, now: float) -> bool:
         return self.is_over
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
@@ -230,59 +228,36 @@ class StartSpacing(Gate):
         return earliest(now, self.next_at) if has_waiters else None
 
 
-class DeadlineCap(Gate):
-    """At most `limit` at once, for the reason in `detail`, until that may change.
+class StartCap(Gate):
+    """At most `live` at once, or at most `starts` more sessions, for the reason in `detail`, until it is set again.
 
-    It follows from the campaign and is set again after a restart, so it is not stored.
+    With `starts`, calls and runs pass. It follows from a campaign, or from what sessions use, and is set again after a
+    restart, so it is not stored.
     """
 
-    TAG = "deadline_cap"
+    TAG = "start_cap"
     IS_STORED = False
 
-    limit: int
     detail: str
     until: float
+    live: int | None = None
+    starts: int | None = None
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        return "pacing" if scope.live >= self.limit else None
-
-    def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
-        return Explanation(self.detail, self.until)
-
-    def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
-        return earliest(now, self.until) if has_waiters else None
-
-
-class LandingHold(Gate):
-    """At most `starts` more sessions, for the reason in `detail`, until it is set again. Calls and runs pass.
-
-    It follows from what sessions use and is set again after a restart, so it is not stored.
-    """
-
-    TAG = "landing_hold"
-    IS_STORED = False
-
-    starts: int
-    detail: str
-    until: float
-
-    def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
-        return "pacing" if self.starts <= 0 and _is_session(ticket) else None
+        is_full = self.live is not None and scope.live >= self.live
+        is_over = self.starts is not None and self.starts <= 0 and SESSIONS in ticket.scopes
+        return "pacing" if is_full or is_over else None
 
     def refuses_only_this(self, ticket: Ticket, scope: ScopeView, now: float) -> bool:
-        return True
+        return self.starts is not None
 
     def explain(self, ticket: Ticket, scope: ScopeView, now: float) -> Explanation:
         return Explanation(self.detail, self.until)
 
     def on_grant(self, ticket: Ticket, scope: ScopeView, now: float, *, takes_place: bool) -> Sequence[GateEvent]:
-        if _is_session(ticket):
+        if self.starts is not None and SESSIONS in ticket.scopes:
             self.starts -= 1
         return ()
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:
         return earliest(now, self.until) if has_waiters else None
-
-
-def _is_session(ticket: Ticket) -> bool:
-    return SESSIONS in ticket.scopes

@@ -162,7 +162,7 @@ class Scope:
         """Return whether a new scope would have the same state, so that this one can be dropped."""
         if self.used or self.lane_count or self.adaptive or self.platform or self.usage or self.gates.unknown:
             return False
-        return all(gate.is_blank(now) for gate in self.gates.in_order)
+        return all(gate.is_idle(now) for gate in self.gates.in_order)
 
     def refresh(self) -> None:
         """Recompute the hot numbers after any change of limits, gates, watchers or place claims."""
@@ -234,7 +234,7 @@ class Scope:
         events: list[GateEvent] = []
         for gate in self.gates.in_order:
             events.extend(gate.on_grant(ticket, self, now, takes_place=takes_place))
-        self.gates.drop_idle()
+        self.gates.drop_idle(now)
         self.refresh()
         return events
 
@@ -272,7 +272,7 @@ class Scope:
         events: list[GateEvent] = []
         for gate in self.gates.in_order:
             events.extend(gate.on_time(self, now))
-        self.gates.drop_idle()
+        self.gates.drop_idle(now)
         return events
 
     def shift(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paceline.core import Governor, ScopeStatus, WindowStatus
-from paceline.core.gates.start_meters import DeadlineCap
+from paceline.core.gates.start_meters import StartCap
 from paceline.engine.dispatch.placement import rough_span
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts
@@ -89,10 +89,10 @@ class DeadlinePacer:
             counts = self._store.counts()
         paces = {each.name: self.pace(each, (counts or {}).get(each.name, UnitCounts()), now) for each in dated}
         for name in self._paced | paces.keys():
-            self._governor.set_pace(f"campaign:{name}", paces.get(name), now=now)
+            self._governor.cap_starts(f"campaign:{name}", paces.get(name), now=now)
         self._paced = set(paces)
 
-    def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> DeadlineCap | None:
+    def pace(self, campaign: Campaign, counts: UnitCounts, now: float) -> StartCap | None:
         """Return the cap, or None for none: no deadline, one that is missed or cannot be met, or no durations yet."""
         units, deadline = counts.todo + counts.running, campaign.deadline
         if deadline is None or deadline <= now or not units:
@@ -104,7 +104,7 @@ class DeadlinePacer:
         needed = _needed(work, units, self._quotas(campaign, now) or [[]], now, deadline)
         if needed is None:
             return None
-        return DeadlineCap(needed, _words(deadline, units, mean, needed), deadline - work / needed)
+        return StartCap(_words(deadline, units, mean, needed), deadline - work / needed, live=needed)
 
     def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
         """Return the known windows of each account that the campaign runs on."""

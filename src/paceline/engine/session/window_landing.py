@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from paceline.core import WindowStatus
-from paceline.core.gates.start_meters import LandingHold
+from paceline.core.gates.start_meters import StartCap
 from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.tokens import Tokens
 from paceline.engine.journal import EngineParts
@@ -271,7 +271,7 @@ class Landings:
         self._meters: dict[str, SessionMeter] = {}
         self._windows: dict[tuple[str, str], WindowMeter] = {}
         self._used: dict[str, float] = {}
-        self._held: dict[str, LandingHold] = {}
+        self._held: dict[str, StartCap] = {}
         self._landed: set[str] = set()
         self._stepped_at = -math.inf
         self._counted: dict[str, bool] = {}
@@ -328,7 +328,7 @@ class Landings:
                 holds.append(_hold(scope, window, plan.starts, len(running), now))
             requests |= {name: _request(name, window, running) for name in plan.landing}
         holds += self._cold_hold(scope, windows, running, now)
-        self._set_hold(scope, min(holds, key=lambda hold: hold.starts, default=None), now)
+        self._set_hold(scope, min(holds, key=lambda hold: hold.starts or 0, default=None), now)
         if has_room and holds and scope in self._landed:
             self._landed.discard(scope)
             self._journal.wake(scope)  # the window holds more than it seemed: those that were parked for it continue
@@ -390,19 +390,19 @@ class Landings:
 
     def _cold_hold(
         self, scope: str, windows: Sequence[WindowStatus], sessions: Sequence[LiveSession], now: float
-    ) -> list[LandingHold]:
+    ) -> list[StartCap]:
         """Return the hold for resumed sessions that pay for their context, or will once the window is open."""
         cold = [session for session in sessions if _is_cold(session, now)]
         is_closed = any(window.state in ("closed", "probing") for window in windows)
         if not cold and not (is_closed and scope in self._turns):
             return []
         detail = f"few at a time continue on {scope}: each pays for its conversation again"
-        return [LandingHold(max(0, COLD_AT_ONCE - len(cold)), detail, now + COLD_SECONDS)]
+        return [StartCap(detail, now + COLD_SECONDS, starts=max(0, COLD_AT_ONCE - len(cold)))]
 
-    def _set_hold(self, scope: str, hold: LandingHold | None, now: float) -> None:
+    def _set_hold(self, scope: str, hold: StartCap | None, now: float) -> None:
         if hold is None and scope not in self._held:
             return
-        self._governor.set_landing(scope, hold, now=now)
+        self._governor.cap_starts(scope, hold, now=now)
         if hold is None:
             del self._held[scope]
         else:
@@ -448,11 +448,11 @@ class Landings:
             holder.unit = unit
 
 
-def _hold(scope: str, window: WindowStatus, starts: int, live: int, now: float) -> LandingHold:
+def _hold(scope: str, window: WindowStatus, starts: int, live: int, now: float) -> StartCap:
     used = f"{window.best_ratio or 0.0:.0%} of the {window.name} window of {scope} is used"
     running = "the session that runs needs" if live == 1 else f"the {live} sessions that run need"
     until = window.expected_reset if window.expected_reset is not None else now + COLD_SECONDS
-    return LandingHold(starts, f"{used}, and {running} the rest", until)
+    return StartCap(f"{used}, and {running} the rest", until, starts=starts)
 
 
 def _request(unit_id: str, window: WindowStatus, sessions: Sequence[LiveSession]) -> EndRequest:
