@@ -14,14 +14,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.core.decisions import commands, explanation, slot_requests
-from paceline.core.decisions.admission import admit_unblocked, blocker, enqueue
-from paceline.core.decisions.explanation import deferred
+from paceline.core.decisions import commands
+from paceline.core.decisions.admission import admit_ready, admit_unblocked, blocker, dequeue, enqueue, is_excess
+from paceline.core.decisions.explanation import count_waiting, deferred, explain_waiter
 from paceline.core.decisions.reactions import apply_signal
+from paceline.core.decisions.scope_view import scope_status
+from paceline.core.decisions.slot_outcome import add_tokens, on_canary_lost, on_success
 from paceline.core.decisions.time_effects import move_to, wake_all
+from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.start_meters import StartCap
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
+from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.snapshot import Snapshot, lose_canaries, restore_ledger, take_snapshot, without_slots
 from paceline.core.values.rates import Rate
@@ -30,6 +34,7 @@ from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMo
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.tickets import Ticket, check_ticket
 from paceline.core.values.verdicts import Agenda, Deferred, Effect, Granted, Reason, Verdict
+from paceline.errors import TicketConflict
 
 
 class Governor:
@@ -55,7 +60,7 @@ class Governor:
             (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
         ) or ledger.lanes.lane(ticket, ledger.now)
         if ticket.id in ledger.slots or ticket.id in ledger.waiters:
-            return slot_requests.standing_verdict(ledger, ticket)
+            return _standing_verdict(ledger, ticket)
         refusing = None
         if not lane.size:
             refusing = blocker(ledger, lane, ticket)
@@ -69,23 +74,51 @@ class Governor:
 
         Grants come as effects.
         """
-        slot_requests.request_all(self.ledger, tickets, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        for ticket in tickets:
+            self.check(ticket)
+            _check_unused(ledger, ticket)
+        if len({ticket.id for ticket in tickets}) < len(tickets):
+            raise TicketConflict("two of these tickets have the same id; choose another id")
+        asked = []
+        for ticket in tickets:
+            lane = ledger.lanes.lane(ticket, ledger.now)  # just before use, because empty lanes may be dropped
+            enqueue(ledger, lane, ticket, lane.watching or lane.checks[0])
+            asked.append(lane)
+        admit_ready(ledger, [*dict.fromkeys(scope for lane in dict.fromkeys(asked) for scope in lane.scopes)])
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Grant the ticket now, or return why not. The ticket does not wait."""
-        return slot_requests.try_request(self.ledger, ticket, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        if ticket.since is not None or ticket.tokens is not None or ticket.weight is not None:
+            check_ticket(ticket)
+        lane = ledger.lanes.lane(ticket, ledger.now)
+        if ticket.id in ledger.slots or ticket.id in ledger.waiters:
+            return _standing_verdict(ledger, ticket)
+        if not lane.size and blocker(ledger, lane, ticket) is None:
+            return ledger.enter(lane, ticket, 0.0)
+        return deferred(ledger, lane, ticket, None)
 
     def check(self, ticket: Ticket) -> None:
         """Raise an error if the ticket's scopes or priority are invalid. Nothing is changed."""
-        slot_requests.check_request(self.ledger, ticket)
+        check_ticket(ticket)
+        self.ledger.lanes.lane(ticket, self.ledger.now)
 
     def adopt(self, ticket: Ticket, *, now: float) -> Granted:
         """Count a slot that its holder already has, whatever the limits are. Used for holders found after a restart."""
-        return slot_requests.adopt_slot(self.ledger, ticket, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        _check_unused(ledger, ticket)
+        return ledger.adopt(ledger.lanes.accepted_lane(ticket, ledger.now), ticket)
 
     def cancel(self, ticket_id: str, *, now: float) -> None:
         """Stop waiting. No-op for a ticket that does not wait."""
-        slot_requests.leave_queue(self.ledger, ticket_id, now)
+        move_to(self.ledger, now)
+        waiter = self.ledger.waiters.get(ticket_id)
+        if waiter is not None and dequeue(self.ledger, waiter):
+            admit_ready(self.ledger, list(waiter.lane.scopes))
 
     def release(self, ticket_id: str, *, now: float) -> bool:
         """Release the slot. Without an earlier report it counts as a success. Returns whether there was a slot."""
@@ -100,17 +133,29 @@ class Governor:
         hot: list[Scope] = []
         ledger.leave(slot, hot)
         if hot:
-            slot_requests.on_release(ledger, slot, hot)
+            if slot.reported:
+                hot += on_canary_lost(ledger, slot)
+            elif any(scope.learns for scope in hot):
+                hot += on_success(ledger, slot.lane.scopes, slot)
+            admit_ready(ledger, hot)
         return True
 
     def abandon(self, ticket_id: str, *, now: float) -> bool:
         """Remove the ticket from the queue or its slot, and learn nothing from it. Returns whether it had a slot."""
-        slot_requests.mark_abandoned(self.ledger, ticket_id, now)
+        self.cancel(ticket_id, now=now)
+        if (slot := self.ledger.slots.get(ticket_id)) is not None:
+            slot.reported = True
         return self.release(ticket_id, now=now)
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
         """Extend the lease. Returns False if it is already lost."""
-        return slot_requests.renew_lease(self.ledger, ticket_id, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        slot = ledger.slots.get(ticket_id)
+        if slot is None or slot.reclaim_at is not None:
+            return False
+        slot.expires_at = ledger.now + ledger.settings.slot_timeout if slot.ticket.leased else None
+        return True
 
     # -- signals and time --------------------------------------------------------------------
 
@@ -123,7 +168,9 @@ class Governor:
 
     def count_tokens(self, ticket_id: str, tokens: int, *, now: float) -> None:
         """Add tokens used by a live slot. No-op for unknown tickets."""
-        slot_requests.count_tokens(self.ledger, ticket_id, tokens, now)
+        move_to(self.ledger, now)
+        if (slot := self.ledger.slots.get(ticket_id)) is not None:
+            add_tokens(slot.lane.scopes, slot, tokens)
 
     def advance(self, *, now: float) -> list[Effect]:
         """Let time pass, and return everything the caller has to carry out."""
@@ -173,38 +220,57 @@ class Governor:
 
     def is_canary(self, ticket_id: str) -> bool:
         """Return whether the ticket is the canary of a closed window, so that others wait for its first answer."""
-        return explanation.is_canary(self.ledger, ticket_id)
+        slot = self.ledger.slots.get(ticket_id)
+        scopes = slot.lane.scopes if slot is not None else ()
+        return any(ticket_id in gate.canaries for scope in scopes for gate in scope.gates.probed)
 
     def is_excess(self, ticket_id: str, *, now: float) -> bool:
         """Return whether the slot is one too many since a limit fell. A session that has not begun should not begin."""
-        return explanation.has_excess_slot(self.ledger, ticket_id, now)
+        move_to(self.ledger, now)
+        slot = self.ledger.slots.get(ticket_id)
+        return slot is not None and any(is_excess(self.ledger, scope, slot) for scope in slot.lane.scopes)
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """Return why a ticket waits, with its position; None if it does not wait."""
-        return explanation.explain_waiter(self.ledger, ticket_id, now)
+        return explain_waiter(self.ledger, ticket_id, now)
 
     def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
         """Count waiting tickets by the scope and the reason that bind the first of their lane."""
-        return explanation.count_waiting(self.ledger, now)
+        return count_waiting(self.ledger, now)
 
     def status(self, scope: str, *, now: float | None) -> ScopeStatus | None:
         """Return the status of the scope, or None if nothing was ever set, requested or learnt there.
 
         With `now=None` it is read as of the last call, and nothing changes: another thread may do that.
         """
-        return explanation.find_status(self.ledger, scope, now)
+        if now is not None:
+            move_to(self.ledger, now)
+        state = self.ledger.scopes.by_name.get(canonical_scope(scope))
+        return scope_status(state, self.ledger.now) if state is not None else None
 
     def demand(self, scope: str) -> tuple[int, int | None]:
         """Return how many places are taken or waited for, and the effective limit: the status, for every call."""
-        return explanation.count_demand(self.ledger, scope)
+        state = self.ledger.scopes.by_name.get(canonical_scope(scope))
+        if state is None:
+            return 0, None
+        return state.used + state.waiting, None if state.cap == UNLIMITED else state.cap
 
     def statuses(self, *, now: float | None) -> list[ScopeStatus]:
         """Return the status of every scope; with `now=None` as `status` does."""
-        return explanation.list_statuses(self.ledger, now)
+        if now is not None:
+            move_to(self.ledger, now)
+        return [scope_status(state, self.ledger.now) for state in list(self.ledger.scopes.by_name.values())]
 
     def reserve_reached(self, ticket_id: str, *, now: float) -> tuple[str, float] | None:
         """Return the window whose reserve the slot now uses, and its reset. A session that can resume should stop."""
-        return explanation.reserve_reached(self.ledger, ticket_id, now)
+        move_to(self.ledger, now)
+        slot = self.ledger.slots.get(ticket_id)
+        for scope in slot.lane.scopes if slot is not None else ():
+            quota = scope.gates.get(QuotaGate)
+            held = quota.reserve_reached(scope, self.ledger.now) if quota is not None else None
+            if held is not None:
+                return held.window.name, held.until
+        return None
 
     # -- commands of a person ----------------------------------------------------------------
 
@@ -293,3 +359,21 @@ class Governor:
         move_to(governor.ledger, now)
         admit_unblocked(governor.ledger)
         return governor
+
+
+def _check_unused(ledger: Ledger, ticket: Ticket) -> None:
+    if ticket.id in ledger.slots or ticket.id in ledger.waiters:
+        raise TicketConflict(f"ticket id {ticket.id!r} is in use; choose another id")
+
+
+def _standing_verdict(ledger: Ledger, ticket: Ticket) -> Verdict:
+    """Return the present answer to a ticket that is requested again."""
+    slot = ledger.slots.get(ticket.id)
+    known = slot.ticket if slot is not None else ledger.waiters[ticket.id].ticket
+    if known != ticket:
+        raise TicketConflict(f"ticket id {ticket.id!r} is in use for another ticket; choose another id")
+    if slot is not None:
+        return Granted(ticket.id, slot.token, slot.granted_at, 0.0, slot.expires_at)
+    verdict = explain_waiter(ledger, ticket.id, ledger.now)
+    assert verdict is not None
+    return verdict

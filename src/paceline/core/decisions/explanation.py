@@ -1,4 +1,4 @@
-"""Why a ticket waits, in words and numbers, and other questions about the state.
+"""Why a ticket waits, in words and numbers.
 
 The scope that binds is found in the order of deciding: gates, then room, then usage. So the gate that is named is
 the one that refused. Library, CLI, API and page say the same. Nothing is decided here.
@@ -8,7 +8,6 @@ from collections import Counter
 from functools import lru_cache
 
 from paceline.core.decisions.admission import is_excess
-from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.gate import Explanation, Gate
 from paceline.core.gates.quota_gate import QuotaGate
@@ -16,8 +15,7 @@ from paceline.core.state.lane import Lane
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
-from paceline.core.values.scopes import canonical_scope, is_unnamed_model
-from paceline.core.values.status import ScopeStatus
+from paceline.core.values.scopes import is_unnamed_model
 from paceline.core.values.tickets import Ticket
 from paceline.core.values.verdicts import Deferred, Reason
 
@@ -125,52 +123,3 @@ def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
         verdict = deferred(ledger, lane, lane.head.ticket, None)
         found[verdict.scope, verdict.reason] += lane.size
     return found
-
-
-def is_canary(ledger: Ledger, ticket_id: str) -> bool:
-    """Return whether the ticket is the canary of a closed window."""
-    slot = ledger.slots.get(ticket_id)
-    scopes = slot.lane.scopes if slot is not None else ()
-    return any(ticket_id in gate.canaries for scope in scopes for gate in scope.gates.probed)
-
-
-def has_excess_slot(ledger: Ledger, ticket_id: str, now: float) -> bool:
-    """Return whether the slot is among the youngest of a scope that are too many since its limit fell."""
-    move_to(ledger, now)
-    slot = ledger.slots.get(ticket_id)
-    return slot is not None and any(is_excess(ledger, scope, slot) for scope in slot.lane.scopes)
-
-
-def find_status(ledger: Ledger, scope: str, now: float | None) -> ScopeStatus | None:
-    """Return the status of the scope, or None if nothing was ever set, requested or learnt there."""
-    if now is not None:
-        move_to(ledger, now)
-    state = ledger.scopes.by_name.get(canonical_scope(scope))
-    return scope_status(state, ledger.now) if state is not None else None
-
-
-def count_demand(ledger: Ledger, scope: str) -> tuple[int, int | None]:
-    """Return how many places of the scope are taken, cooling or waited for, and its effective limit."""
-    state = ledger.scopes.by_name.get(canonical_scope(scope))
-    if state is None:
-        return 0, None
-    return state.used + state.waiting, None if state.cap == UNLIMITED else state.cap
-
-
-def list_statuses(ledger: Ledger, now: float | None) -> list[ScopeStatus]:
-    """Return the status of every scope."""
-    if now is not None:
-        move_to(ledger, now)
-    return [scope_status(state, ledger.now) for state in list(ledger.scopes.by_name.values())]
-
-
-def reserve_reached(ledger: Ledger, ticket_id: str, now: float) -> tuple[str, float] | None:
-    """Return the window whose reserve the slot now uses, and its reset."""
-    move_to(ledger, now)
-    slot = ledger.slots.get(ticket_id)
-    for scope in slot.lane.scopes if slot is not None else ():
-        quota = scope.gates.get(QuotaGate)
-        held = quota.reserve_reached(scope, ledger.now) if quota is not None else None
-        if held is not None:
-            return held.window.name, held.until
-    return None
