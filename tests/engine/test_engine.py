@@ -261,11 +261,26 @@ async def test_the_log_says_that_the_engine_stood_still(logged: list[str]) -> No
     async with EngineHarness(heartbeat=1.0) as harness:
         harness.add("night", 1)
         await harness.run(10.0)
-        harness.clock.step(125.0)  # `docker pause`
+        for seconds in (3.0, 14.0, 125.0):  # a busy machine, and twice `docker pause`: shorter and longer than a lease
+            harness.clock.step(seconds)
+            await harness.run(10.0)
         await harness.run(300.0)
 
         assert (harness.states(), harness.failures()) == ({"night/u0": "done"}, 0)
-    assert logged == ["no pass for 125 s: the machine slept, or the engine was stopped or frozen"]
+    causes = "machine asleep, frozen or busy, or a slow store"
+    assert logged == [f"the engine stood still for {seconds} s ({causes})" for seconds in (14, 125)]
+
+
+async def test_a_clock_that_was_set_forward_is_no_standstill(logged: list[str]) -> None:
+    async with EngineHarness(heartbeat=1.0) as harness:
+        stepped = 0.0
+        harness.engine.elapsed = lambda: harness.clock.now() - stepped
+        await harness.run(10.0)
+        stepped = HOUR
+        harness.clock.step(HOUR)
+        await harness.run(10.0)
+
+    assert logged == []
 
 
 async def test_a_command_that_cannot_be_understood_is_reported_and_passed_over(logged: list[str]) -> None:

@@ -67,6 +67,8 @@ from paceline.store.rules import split_unit_id
 log = logging.getLogger("paceline.engine")
 SHORTEST_REST_SECONDS = 1.0
 """A long heartbeat is cut short to renew the lead. While that fails, it is tried as often as this."""
+STANDSTILL_SECONDS = 3.0
+"""How late a pass may come on a busy machine before the log says so: two heartbeats and more."""
 TURNS_BETWEEN = 4
 """Turns of the loop between two pieces of a pass. A request needs as many to be read, handled and answered; with one
 turn it would wait for as many pieces, of up to 20 ms each."""
@@ -139,7 +141,7 @@ class Engine:
         make_hosts: Callable[..., HostRegistry] = HostRegistry,
         elapsed: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        """`elapsed` measures the silence of hosts: a clock that nobody sets.
+        """`elapsed` measures silence and standstills: a clock that nobody sets.
 
         Where machines share the store, `fleet` knows the homes of this one, and `own_host` has it by its name.
         """
@@ -160,7 +162,7 @@ class Engine:
         self.jobs = make_jobs(self.wake)
         self._own_host = own_host
         self._make_hosts = make_hosts
-        self._elapsed = elapsed
+        self.elapsed = elapsed
         self._is_built = False
 
     # -- the loop ----------------------------------------------------------------------------
@@ -270,7 +272,7 @@ class Engine:
             configured=self.settings.hosts,
             owner=self.lead.owner,
             now=self.clock.now,
-            elapsed=self._elapsed,
+            elapsed=self.elapsed,
             own=self._own_host,
             emit=self.emit,
             wake=self.wake,
@@ -363,6 +365,9 @@ class Cycle:
         self.must_recover = False
         """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
         self._renewed_at = self._passed_at = -math.inf
+        self._elapsed = engine.elapsed
+        self._began_at = math.inf
+        """When the last pass began, by `elapsed`."""
         driver.subscribe(ATTEMPTS, self._on_granted)
         driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
         driver.subscribe_events(self._on_events)
@@ -395,8 +400,10 @@ class Cycle:
         now = self._driver.now()
         if now < self._passed_at - CLOCK_STEP_SECONDS:
             self._store.hasten_units({}, set_back_to=now)
-        elif self._settings.heartbeat + self._settings.lease < (late := now - self._passed_at) < math.inf:
-            log.warning("no pass for %.0f s: the machine slept, or the engine was stopped or frozen", late)
+        began_before, self._began_at = self._began_at, self._elapsed()
+        still = self._began_at - began_before
+        if still > self._settings.heartbeat + STANDSTILL_SECONDS and not self.must_recover:
+            log.warning("the engine stood still for %.0f s (machine asleep, frozen or busy, or a slow store)", still)
         self._passed_at = now
         if self._lead.is_shared:
             self._lead.keep(now)
