@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.detect import StreamReader
 
 NEWLINE = b"\n"

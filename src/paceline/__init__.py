@@ -8,7 +8,7 @@ async with limiter.slot("anthropic/max-1/opus-4-6", session="s1") as slot:
 from typing import TYPE_CHECKING
 
 from paceline.core import Deferred, ScopeStatus
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.errors import (
     CapacityError,
     DaemonError,

@@ -17,8 +17,8 @@ from paceline.cli.output import (
     limit_line,
     open_text,
 )
+from paceline.core.values.session_output import Tokens
 from paceline.core.values.status import LearntLimit
-from paceline.core.values.tokens import Tokens
 from paceline.events import Event
 from paceline.settings import Settings
 from paceline.store import Cost

@@ -10,7 +10,7 @@ from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.gates.reopening import first_look
 from paceline.core.signals import Overloaded, PlatformLimit, QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.core.values.scopes import path_scopes
-from paceline.core.values.verdicts import PollUsage
+from paceline.core.values.tickets import PollUsage
 from paceline.errors import InvalidLimit, UnresolvedModel
 from paceline.testing import World
 

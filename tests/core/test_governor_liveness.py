@@ -18,8 +18,8 @@ from paceline.core.signals import (
     Unreachable,
     Usage,
 )
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import path_scopes
+from paceline.core.values.settings import Rate
 
 START = 1_700_000_000.25
 PATHS = ("openai/main-key/gpt-5", "openai/main-key/gpt-5-mini", "umans")

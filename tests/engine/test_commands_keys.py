@@ -7,7 +7,7 @@ import pytest
 
 from paceline.agents.account import Account
 from paceline.core import Governor
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.engine.command_log import CommandReader, carry_out
 from paceline.engine.commands import KeyRequest, create_key, digest_of_key, parse_budget, revoke_key
 from paceline.errors import IllegalStep, InvalidInput, UnknownName

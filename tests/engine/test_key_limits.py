@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core import GovernorSettings
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.engine import commands
 from paceline.engine.capacity.governor_state import GOVERNOR_STATE, load_governor, set_aside_unreadable
 from paceline.engine.commands import KeyRequest, create_key

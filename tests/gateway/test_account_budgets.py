@@ -11,7 +11,7 @@ from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 
 from paceline import Limiter
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.events import Event
 from paceline.gateway import SpendLedger
 from paceline.gateway.routes import CallRecord

@@ -9,7 +9,7 @@ from tests.gateway.gateway_harness import GatewayHarness, account
 from tests.gateway.raw_http import Message, RawUpstream, answering, connect, ok, post
 from tests.gateway.test_request_access_keys import TEAM, Keys
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import KeyRequest, create_key, revoke_key
 from paceline.events import Event
 from paceline.gateway.routes import CallRecord, GatewayError

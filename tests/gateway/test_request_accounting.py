@@ -7,7 +7,7 @@ from tests.gateway.gateway_harness import GatewayHarness, account, until
 from tests.gateway.raw_http import RawUpstream, Wire, answering, connect, ok, post
 
 from paceline import Limiter
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.gateway import SpendLedger
 from paceline.settings.model import Price, price_list
 from paceline.store import Cost

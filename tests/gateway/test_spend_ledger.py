@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from tests.gateway.gateway_harness import account, run_loop
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import StoreUnreachable
 from paceline.gateway.routes import BudgetError, CallRecord
 from paceline.gateway.spend_ledger import (

@@ -13,7 +13,7 @@ from tests.gateway.test_request_access_keys import Keys, text_of
 
 from paceline import Limiter
 from paceline.agents.account import Account
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import StoreUnreachable
 from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_accounting import RequestAccounting

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.protocols import TokensUsed, response_reader, tokens_used
 from paceline.protocols.usage import LONGEST_EVENT, EventReader, ResponseReader
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.agents.account import Account
 from paceline.core.state.limit_table import LimitTable
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.errors import InvalidSettings
 from paceline.settings import ConfiguredLimit, governor_settings, load_settings
 from paceline.settings.environment import OTHERS, SETTINGS

@@ -6,7 +6,7 @@ import json
 import pytest
 from tests.detect.sample_files import RECORDED
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.settings.model import Price, price_list, shipped_prices
 
 from .conftest import Load, Refused

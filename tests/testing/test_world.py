@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core import Deferred, Expired, Governor, GovernorSettings, Granted, PollUsage, Ticket
 from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
-from paceline.core.values.verdicts import Effect, Verdict
+from paceline.core.values.tickets import Effect, Verdict
 from paceline.errors import InvalidInput
 from paceline.testing import World
 from paceline.testing.checked_governor import BrokenPromise, CheckedGovernor

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from paceline.core.unit_lifecycle import UnitState
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import UnknownName
 from paceline.store import Cost, OutcomeRecord, Page, SqliteStore, Unit, UnitCounts, UnitResult
 from paceline.testing.store_steps import NOW, add, claim, ended, specs

@@ -1,6 +1,6 @@
 """Spend of the gateway for people: grouped by what was asked for, honest about what is not known."""
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.store import Cost, SpendRow
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_view
 

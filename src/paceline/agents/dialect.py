@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, member
 
 # --- what events state beside limits, and what is known of the whole run ------------------------

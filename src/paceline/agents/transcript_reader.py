@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from paceline.agents.dialect import Facts, TranscriptEntry, notice, said
 from paceline.agents.known import CLIS, LIMITS
 from paceline.agents.stream.lines import LineSplitter, LongLine, decode_json_event, events_within, salvage
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event
 from paceline.detect.observation import Kind
 from paceline.detect.observation_reader import read_error_event

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from paceline.core.signals import Cause, Reach
 from paceline.core.values.status import LearntLimit, PaceStatus, RateStatus, ScopeFigures, ScopeStatus
+from paceline.core.values.tickets import Reason
 from paceline.core.values.validation import LARGEST_LIMIT
-from paceline.core.values.verdicts import Reason
 from paceline.store.interface import Added, CampaignState
 from paceline.views.capacity import AccountView, ScopeCapacity, ScopeWindow
 from paceline.views.gateway_calls import GatewayActivity

@@ -20,8 +20,8 @@ from rich.text import Text
 from paceline.agents.account import login_on, login_text, shipped_logins
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import ScopePattern, is_provider_scope
+from paceline.core.values.session_output import Tokens
 from paceline.core.values.status import LearntLimit, RateStatus, ScopeCondition
-from paceline.core.values.tokens import Tokens
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import absolute, clock_time, moment, relative, span_text
 from paceline.engine.commands import find_campaign

@@ -16,7 +16,7 @@ from paceline import errors
 from paceline.client.home_daemon import own_token, own_url
 from paceline.core.signals import KINDS, Signal
 from paceline.core.values.scopes import ScopePattern
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason
 
 RESPONSE_SECONDS = 10.0
 """The longest time for a response, besides the time that a call asks to wait. A healthy daemon takes milliseconds."""

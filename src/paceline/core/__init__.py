@@ -7,8 +7,7 @@ from paceline.core.governor import Governor
 from paceline.core.state.snapshot import Snapshot
 from paceline.core.values.settings import GovernorSettings
 from paceline.core.values.status import ScopeStatus, WindowStatus
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Deferred, Effect, Expired, Granted, PollUsage, Verdict
+from paceline.core.values.tickets import Deferred, Effect, Expired, Granted, PollUsage, Ticket, Verdict
 
 __all__ = [
     "Deferred",

@@ -28,12 +28,10 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.snapshot import Snapshot, lose_canaries, restore_ledger, take_snapshot, without_slots
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope
-from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
 from paceline.core.values.status import ScopeStatus
-from paceline.core.values.tickets import Ticket, check_ticket
-from paceline.core.values.verdicts import Agenda, Deferred, Effect, Granted, Reason, Verdict
+from paceline.core.values.tickets import Agenda, Deferred, Effect, Granted, Reason, Ticket, Verdict, check_ticket
 from paceline.errors import TicketConflict
 
 

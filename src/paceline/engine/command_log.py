@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 
 from paceline.core import Governor
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.errors import StoreDamaged
 from paceline.events import Event
 from paceline.store import Store, StoredEvent

@@ -17,9 +17,8 @@ import msgspec
 
 from paceline.agents.account import split_login
 from paceline.core.values.fields import fields_of
-from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import KEY, RUNS, SESSIONS, ScopePattern, is_provider_scope, model_pattern
-from paceline.core.values.settings import Cooldown, check_cooldown
+from paceline.core.values.settings import Cooldown, Rate, check_cooldown, check_rate
 from paceline.core.values.validation import check_limit, check_weight
 from paceline.engine import command_log
 from paceline.engine.command_log import signature

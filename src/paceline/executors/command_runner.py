@@ -21,7 +21,7 @@ import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.executors import supervisor
 from paceline.executors.proc_table import children_of, descendants_of
 

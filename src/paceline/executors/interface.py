@@ -18,7 +18,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 
 SessionPhase = Literal["running", "ended", "not_started", "lost"]
 """`not_started`: the agent never ran. `lost`: the agent is gone, and its end was not recorded."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import spool, supervisor
 from paceline.executors.interface import (

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import AttemptInUse, InvalidInput, NoRoomForSession, SpoolError
 from paceline.executors import spool_writer
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, IsNeeded, OutputLimits, PruneResult, SessionState

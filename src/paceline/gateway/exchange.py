@@ -21,7 +21,7 @@ from paceline import protocols
 from paceline.clock import Clock
 from paceline.core.signals import AuthFailed, Overloaded
 from paceline.core.values.scopes import canonical_scope
-from paceline.core.values.verdicts import Deferred
+from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.client_response import (
     CONTINUE,

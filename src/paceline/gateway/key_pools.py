@@ -19,7 +19,7 @@ from paceline.agents.account import Account
 from paceline.core.signals import AuthFailed, BillingStop, PlatformLimit, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
-from paceline.core.values.verdicts import Deferred
+from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError
 from paceline.gateway.client_response import Members
 from paceline.gateway.http_heads import header_value

@@ -14,8 +14,8 @@ import msgspec
 
 from paceline.clock import Clock
 from paceline.core.values.fields import fields_of
-from paceline.core.values.tokens import Tokens
-from paceline.core.values.verdicts import Deferred
+from paceline.core.values.session_output import Tokens
+from paceline.core.values.tickets import Deferred
 from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.routes import FIRST_ERROR, CallRecord, GatewayError, ModelNames, RequestLog

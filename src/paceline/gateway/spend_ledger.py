@@ -20,7 +20,7 @@ import msgspec
 from paceline.agents.account import Account
 from paceline.clock import Clock, SystemClock
 from paceline.core.values.scopes import canonical_model
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import scope_of_key
 from paceline.errors import LeadLost, StoreError
 from paceline.events import Event

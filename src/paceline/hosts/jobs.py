@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from paceline import errors
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import HostLost, InvalidInput, PacelineError, UnfitHost, WorkspaceError
 from paceline.hosts.messages import Call, CallReport, Order
 from paceline.store.interface import WorkspaceSettings

@@ -21,8 +21,8 @@ from paceline import protocols
 from paceline.client.daemon_client import Client
 from paceline.core.signals import Signal
 from paceline.core.values.scopes import path_scopes
+from paceline.core.values.tickets import Deferred
 from paceline.core.values.validation import check_name, check_seconds
-from paceline.core.values.verdicts import Deferred
 from paceline.errors import DaemonError, InvalidInput, SlotLost, SlotTimeout
 from paceline.limiter import Limiter
 from paceline.protocols.responses import should_retry, signals_at_end, signals_of, signals_of_broken, with_pause

@@ -18,7 +18,7 @@ from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
 import msgspec
 
 from paceline.core.values.scopes import is_model_part
-from paceline.core.values.verdicts import Deferred
+from paceline.core.values.tickets import Deferred
 
 Family = Literal["anthropic", "openai", "gemini"]
 """A way to write keys, errors and usage. `openai` is Chat Completions, Responses and every API that copies them."""

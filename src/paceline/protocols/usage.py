@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 import msgspec
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.protocols.request_reader import BYTES_PER_TOKEN, MemberScanner, decoded
 
 LONGEST_EVENT = 1_000_000

@@ -14,9 +14,8 @@ import msgspec
 from paceline.agents import AgentProfile, check_agent, load_agent
 from paceline.agents.account import DEFAULT, Account, login_folder
 from paceline.agents.launch import matches_any, metered_variables
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import LOCAL, RUNS, SESSIONS, ScopePattern, canonical_model, canonical_scope
-from paceline.core.values.settings import HEADROOM_MODES
+from paceline.core.values.settings import HEADROOM_MODES, Rate
 from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.protocols import family_of

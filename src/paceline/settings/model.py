@@ -14,10 +14,9 @@ import msgspec
 
 from paceline.agents import Account, AgentProfile, agent_names, load_agent
 from paceline.agents.account import DEFAULT, account_id, default_account
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_model
-from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
 
 _MILLION = 1_000_000
 _FILE = "prices.toml"

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from paceline.clock import Clock
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import AttemptInUse
 from paceline.executors.interface import (
     DEFAULT_GRACE_SECONDS,

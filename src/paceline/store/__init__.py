@@ -14,7 +14,7 @@ postgres_database       its connections: migration, transactions, the fence, err
 postgres_connection     one connection: no wait is without end, what SQLite spells differently, text and columns
 """
 
-from paceline.core.values.tokens import Tokens as Tokens
+from paceline.core.values.session_output import Tokens as Tokens
 from paceline.store.interface import Added as Added
 from paceline.store.interface import Campaign as Campaign
 from paceline.store.interface import Lease as Lease

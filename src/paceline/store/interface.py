@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from paceline.core.unit_lifecycle import Counters, Transition, UnitState
-from paceline.core.values.verdicts import Deferred
+from paceline.core.values.tickets import Deferred
 from paceline.events import Event
 from paceline.store.spend import BatchId, ClientKey, HashedKey, SpendRow
 from paceline.store.unit_result import GitSettings, SessionFacts, UnitResult

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 
 _DAY_SECONDS: Final = 86400
 BudgetPeriod = Literal["day", "month", "total"]

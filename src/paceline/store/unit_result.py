@@ -5,7 +5,7 @@ Here: the values. Never here: how they are measured, or how they are stored.
 
 import msgspec
 
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import NoReturn, get_args
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.signals import AnySignal, Budget, Succeeded, Unreachable, Usage
 from paceline.core.values.scopes import is_provider_scope, scope_reached
-from paceline.core.values.verdicts import Effect, Expired, PollUsage, Reason, Verdict
+from paceline.core.values.tickets import Effect, Expired, PollUsage, Reason, Verdict
 from paceline.events import FIELDS, Event
 from paceline.testing.gates import SLACK, ExpectedLedger, Gates, Held, Waiting, group_of, lane_of
 

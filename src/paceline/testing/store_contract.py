@@ -17,7 +17,7 @@ import pytest
 
 from paceline.core import Deferred
 from paceline.core.unit_lifecycle import Counters, Ending, Transition
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import IllegalStep, InvalidInput, UnknownName
 from paceline.events import Event
 from paceline.store import (

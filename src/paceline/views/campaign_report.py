@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import find_campaign
 from paceline.store.interface import CampaignState, Store, Unit, UnitCounts
 from paceline.store.unit_result import Cost, WorkSums

@@ -10,7 +10,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from paceline.core.values.fields import fields_of
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import InvalidInput
 from paceline.store import Balances, Cost, SpendRow
 from paceline.store.spend import summed

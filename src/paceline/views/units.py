@@ -9,7 +9,7 @@ import msgspec
 from paceline.agents.account import split_login
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.errors import InvalidInput
 from paceline.events import ATTEMPT_ENDS, ATTEMPT_STARTS, Event, is_campaign_wait
 from paceline.store import Campaign, CheckRound, Cost, Page, Phase, Store, StoredEvent, Unit, UnitCounts

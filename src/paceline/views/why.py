@@ -14,7 +14,7 @@ from paceline.agents.account import login_text, split_login
 from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.core.values.status import LearntLimit, ScopeStatus
-from paceline.core.values.verdicts import Deferred, Reason
+from paceline.core.values.tickets import Deferred, Reason
 from paceline.engine.commands import reason_family
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from paceline.core.signals import QuotaClosed, Signal
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.detect import StreamReader
 
 STARTED_AT = 1794705600.0  # 2026-11-15 01:20 UTC

@@ -8,7 +8,7 @@ from tests.detect.each_row import each_row
 from tests.detect.sample_files import RECORDED, SAMPLES
 
 from paceline.agents.dialect import RunUsage
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect import StreamReader
 
 

@@ -18,7 +18,7 @@ from paceline.core.signals import (
     RateLimited,
     Signal,
 )
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import InvalidInput
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.agents.stream.golden_cases import PROVIDERS, SEEN_AT, cut, read_run
 from tests.detect.sample_files import GOLDEN, MESSAGES, RECORDED, rows_of
 
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.detect import Observation, StreamReader, detect
 
 READERS = [*PROVIDERS.values(), "aider", "command", "no-such-provider"]

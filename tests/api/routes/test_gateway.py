@@ -4,7 +4,7 @@ import pytest
 from tests.daemon import Daemon
 
 from paceline.agents.account import Account
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.gateway.request_accounting import RequestAccounting
 from paceline.gateway.routes import CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger

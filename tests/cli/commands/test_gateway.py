@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Workspace
 
 from paceline.cli.commands.home import export_line
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.daemon.home import open_home
 from paceline.store import SpendRow
 

@@ -19,7 +19,7 @@ from paceline.cli.top.app import TopApp, UnitScreen
 from paceline.cli.top.table import LiveTable
 from paceline.core.signals import BillingStop, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.daemon.home import Home, open_home
 from paceline.engine.capacity.governor_state import load_governor, save_governor
 from paceline.events import Event

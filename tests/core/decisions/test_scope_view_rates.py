@@ -2,7 +2,7 @@
 
 from paceline.core import Governor, GovernorSettings, Granted, ScopeStatus, Ticket
 from paceline.core.signals import Budget, RateLimited
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.core.values.status import RateStatus
 
 SCOPE = "openai/work"

@@ -7,7 +7,7 @@ from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapsho
 from paceline.core.gates import order
 from paceline.core.gates.gate import Explanation, Gate, ScopeView, earliest
 from paceline.core.gates.start_meters import SlowStart, StartCap
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason
 
 SCOPE = "anthropic/max-1"
 

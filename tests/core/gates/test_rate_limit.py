@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Snapshot, Ticket
 from paceline.core.signals import RateLimited, Succeeded
-from paceline.core.values.rates import Rate, check_rate
+from paceline.core.values.settings import Rate, check_rate
 from paceline.errors import InvalidLimit
 
 KEY = "anthropic/work-key"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.core import Deferred, Governor, GovernorSettings, Granted, Ticket
 from paceline.core.state.snapshot import Snapshot
-from paceline.core.values.rates import Rate
+from paceline.core.values.settings import Rate
 from paceline.errors import InvalidInput
 
 LONGEST = 5.0

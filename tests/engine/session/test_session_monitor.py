@@ -17,7 +17,7 @@ from paceline.clock import SystemClock
 from paceline.core import GovernorSettings
 from paceline.core.gates.reopening import first_look
 from paceline.core.unit_lifecycle import Counters
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.engine.engine import TURNS_BETWEEN, Engine
 from paceline.engine.settings import EngineSettings
 from paceline.executors import Handle, Launch, SessionState

@@ -29,7 +29,7 @@ from paceline.agents.dialect import (
     tool_result,
 )
 from paceline.core.signals import Budget, Reach
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers, retry_after
 from paceline.detect.json_objects import Event, count_at, flatten, items_of, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status

@@ -27,7 +27,7 @@ from paceline.agents.dialect import (
     tool_result,
 )
 from paceline.core.signals import Budget, Reach
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers
 from paceline.detect.json_objects import Event, count_at, items_of, member, sum_at, text_at
 from paceline.detect.provider import (

@@ -24,7 +24,7 @@ from paceline.agents.dialect import (
     tool_call,
     tool_result,
 )
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, error_reading, rule
 

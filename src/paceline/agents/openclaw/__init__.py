@@ -16,7 +16,7 @@ from paceline.agents.dialect import (
     said,
     status_in_text,
 )
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
 from paceline.detect.provider import Provider, Rule, Stage, rule
 

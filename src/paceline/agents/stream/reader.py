@@ -11,8 +11,8 @@ from paceline.agents.stream.flood import FLOOD_LINES
 from paceline.agents.stream.record import RunRecord, conclude
 from paceline.agents.stream.screen import ScreenParagraphs
 from paceline.core.signals import Signal
-from paceline.core.values.channels import Channel
 from paceline.core.values.fields import fields_of
+from paceline.core.values.session_output import Channel
 from paceline.detect.text import last_words, reason_line, with_blanks_for_shown_output
 from paceline.errors import InvalidInput
 

@@ -45,7 +45,7 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event
 from paceline.detect.observation import Kind, kind_of_failure
 from paceline.detect.observation_reader import read_event, read_line

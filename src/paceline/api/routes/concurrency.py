@@ -15,8 +15,8 @@ from paceline.api.bodies import HttpError, unfold
 from paceline.api.context import ApiContext, Context
 from paceline.core import ScopeStatus
 from paceline.core.values.fields import fields_of
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import RUNS, SESSIONS, ScopePattern
+from paceline.core.values.settings import Rate
 from paceline.core.values.validation import LONGEST_SECONDS
 from paceline.engine import commands
 from paceline.errors import UnknownName

@@ -21,7 +21,7 @@ from paceline.agents.account import split_login
 from paceline.api.bodies import HttpError, read_optional, unfold
 from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import PauseBody, UnitLog, UnitRetry, Units, WhyAnswer
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.engine import commands
 from paceline.engine.engine import Engine
 from paceline.engine.retention import workspace_host

@@ -16,9 +16,8 @@ import msgspec
 import typer
 
 from paceline.cli import output
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.settings import AUTO
+from paceline.core.values.settings import AUTO, Rate
 from paceline.core.values.validation import check_limit
 from paceline.daemon.home import Home, open_home
 from paceline.engine import commands, retention

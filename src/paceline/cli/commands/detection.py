@@ -36,8 +36,8 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
-from paceline.core.values.channels import Channel as StreamChannel
 from paceline.core.values.fields import fields_of
+from paceline.core.values.session_output import Channel as StreamChannel
 from paceline.daemon.times import absolute, local_zone, moment, zone_named
 from paceline.detect import Observation, Reading, StreamReader, explain
 from paceline.redaction import Redacted, Redactor

@@ -27,8 +27,8 @@ from paceline.core.signals import (
     Signal,
     Unreachable,
 )
-from paceline.core.values.channels import Channel
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, path_scopes
+from paceline.core.values.session_output import Channel
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.slot_engine import SlotEngineStarter
 from paceline.daemon.times import local_zone, relative

@@ -17,7 +17,7 @@ from paceline.agents.account import split_login
 from paceline.agents.transcript_reader import TranscriptReader
 from paceline.cli.output import FOLLOW_SECONDS, AsJson, Follow, UnitName, find_unit, print_value, say
 from paceline.client.daemon_calls import DaemonConnection, decode_reply, error_of
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.daemon.home import Home, open_home
 from paceline.errors import PacelineError, UnknownName
 from paceline.executors.spool import OutputReader, is_locked

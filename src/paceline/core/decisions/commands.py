@@ -12,9 +12,8 @@ from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartCap, StartSpacing
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import cooldown_seconds
-from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
-from paceline.core.values.settings import Cooldown, HeadroomMode, check_cooldown, check_headroom
+from paceline.core.values.settings import Cooldown, HeadroomMode, Rate, check_cooldown, check_headroom, check_rate
 
 LEARNT_GATES = (OUTAGE, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
 """What a person undoes with `restore`, beside learnt limits: pauses and paces that the provider's answers brought."""

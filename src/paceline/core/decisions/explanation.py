@@ -16,8 +16,7 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import is_unnamed_model
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Deferred, Reason
+from paceline.core.values.tickets import Deferred, Reason, Ticket
 
 Refusal = tuple[Scope, Reason, Gate | None]
 

@@ -12,7 +12,7 @@ from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import smallest
 from paceline.core.state.scope import Scope
-from paceline.core.values.verdicts import Expired
+from paceline.core.values.tickets import Expired
 
 CLOCK_STEP_SECONDS = 1.0
 """A step back of up to a second is clock correction and is waited out; a larger one means that the clock was set."""

@@ -14,8 +14,7 @@ import msgspec
 
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.start_meters import SlowStart
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE = "account_hold", "login_doubt", "outage"
 CANARY_SECONDS = 300.0

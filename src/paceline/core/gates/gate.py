@@ -14,8 +14,7 @@ import msgspec
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.usage_meter import CallLength, TokenEstimate, Use
 from paceline.core.values.fields import RelativeTimes
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 AnyGate = TypeVar("AnyGate", bound="Gate")
 

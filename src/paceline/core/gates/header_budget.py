@@ -18,8 +18,7 @@ import msgspec
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.signals import Budget
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 SAME_RESET_SECONDS = 2.5
 """Resets and amounts are rounded: two forecasts of a reset that lie closer than this cannot be kept apart."""

@@ -12,8 +12,7 @@ from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import FirstRamp, SlowStart, StartCap, StartSpacing
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 GATE_ORDER: tuple[type[Gate], ...] = (
     Closure,

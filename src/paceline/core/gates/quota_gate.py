@@ -9,8 +9,7 @@ from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, S
 from paceline.core.gates.quota_window import Window
 from paceline.core.gates.window_usage import Period, UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 UNNAMED_WINDOW = "quota"
 """The window of a signal that names none."""

@@ -11,10 +11,9 @@ import msgspec
 
 from paceline.core.gates.gate import Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.values.fields import RelativeTimes
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tickets import LaneKey, Ticket, lane_key
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.settings import Rate
+from paceline.core.values.tickets import LaneKey, Reason, Ticket, lane_key
 
 RATE_SPAN_SECONDS = 60.0
 """Rates are per minute, as providers state them."""

@@ -19,8 +19,7 @@ from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, S
 from paceline.core.limits import BURST_SECONDS
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 FIRST_GAP_SECONDS = 2.0
 """The gap after the first one: about as long as a provider takes to refuse a start."""

@@ -17,8 +17,7 @@ from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LaneTable, LiveSettings, ScopeTable
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.settings import GovernorSettings
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Effect, Granted, PollUsage
+from paceline.core.values.tickets import Effect, Granted, PollUsage, Ticket
 from paceline.events import Event
 
 

@@ -6,8 +6,8 @@ Never here: learnt limits (`limits/`).
 
 from typing import Generic, TypeVar
 
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import ScopePattern, is_provider_scope, is_unnamed_model
+from paceline.core.values.settings import Rate
 from paceline.core.values.validation import check_limit
 
 UNLIMITED = 1 << 60

@@ -18,8 +18,7 @@ from paceline.core.state.limit_table import UNLIMITED, smallest
 from paceline.core.state.usage_meter import CallLength, TokenEstimate, UsageMeter, Use
 from paceline.core.values.scopes import KEY, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
-from paceline.core.values.tickets import Ticket
-from paceline.core.values.verdicts import Reason
+from paceline.core.values.tickets import Reason, Ticket
 
 
 def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None) -> float:

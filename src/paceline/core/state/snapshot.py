@@ -20,10 +20,8 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LiveSettings
 from paceline.core.state.usage_meter import FIRST_SPREAD, TokenEstimate
-from paceline.core.values.rates import Rate
-from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
-from paceline.core.values.tickets import LaneKey, Ticket, lane_key
-from paceline.core.values.verdicts import Effect
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
+from paceline.core.values.tickets import Effect, LaneKey, Ticket, lane_key
 from paceline.errors import InvalidSnapshot
 
 Part = TypeVar("Part", bound=msgspec.Struct)

@@ -14,9 +14,8 @@ from paceline.core.state.fairness import FairShares, Group, weight_of
 from paceline.core.state.lane import Lane, LiveSlot, WatchTable
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
 from paceline.core.state.scope import Scope
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import KEY, SESSIONS, UNNAMED_MODEL, ScopePattern, canonical_scope
-from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode
+from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
 from paceline.core.values.tickets import Ticket
 from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 

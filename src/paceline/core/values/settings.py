@@ -4,16 +4,33 @@ from typing import Final, Literal
 
 import msgspec
 
-from paceline.core.values.rates import Rate, check_rate
 from paceline.core.values.scopes import ScopePattern
 from paceline.core.values.validation import check_limit, check_seconds
-from paceline.errors import InvalidInput
+from paceline.errors import InvalidInput, InvalidLimit
 
 HeadroomMode = Literal["adaptive", "one-way", "off"]
 AUTO: Final = "auto"
 Cooldown = float | Literal["auto"]
 """Seconds, or learnt from how far the provider's own count trails behind."""
 HEADROOM_MODES: tuple[HeadroomMode, ...] = ("adaptive", "one-way", "off")
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many runs and how many tokens may start in a minute; None means any number."""
+
+    rpm: int | None = None
+    tpm: int | None = None
+
+
+def check_rate(value: object, name: str) -> Rate:
+    """Return a `Rate` from one, or from a dict with its fields."""
+    if isinstance(value, Rate):
+        fields = msgspec.structs.asdict(value)
+    elif isinstance(value, dict) and value.keys() <= set(Rate.__struct_fields__):
+        fields = value
+    else:
+        raise InvalidLimit(f"{name} must be a Rate, or a dict with rpm, tpm or both; got {value!r:.80}")
+    return Rate(**{key: check_limit(number, f"{name}.{key}") for key, number in fields.items()})
 
 
 FIRST_RAMP_SECONDS = 15.0

@@ -13,8 +13,8 @@ import msgspec
 from paceline.agents.account import Account, login_files
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
-from paceline.core.values.rates import Rate
 from paceline.core.values.scopes import CHECKS, KEY
+from paceline.core.values.settings import Rate
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, is_there, ticket_of
 from paceline.engine.dispatch.placement import LocalMachine

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from paceline.agents.account import login_on, split_login
-from paceline.core.values.verdicts import Deferred, Reason
+from paceline.core.values.tickets import Deferred, Reason
 from paceline.engine.settings import NO_ACCOUNT, CampaignAccounts, EngineSettings
 from paceline.hosts.messages import HostFacts, HostLoad, HostState, read_load
 from paceline.settings import LOCAL_HOST, HostSettings, MachineTable

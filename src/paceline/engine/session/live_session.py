@@ -27,7 +27,7 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.core.values.validation import outside_seconds
 from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput

@@ -18,7 +18,7 @@ import msgspec
 from paceline.core import WindowStatus
 from paceline.core.gates.start_meters import StartCap
 from paceline.core.values.scopes import is_provider_scope
-from paceline.core.values.tokens import Tokens
+from paceline.core.values.session_output import Tokens
 from paceline.engine.journal import EngineParts
 from paceline.engine.session.live_session import LiveSession
 from paceline.engine.session.unit_stages import Preparation, with_result

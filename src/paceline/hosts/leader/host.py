@@ -19,7 +19,7 @@ import msgspec
 from paceline.agents.dialect import RunSummary, bounded_answer
 from paceline.agents.launch import EnvironmentMemory
 from paceline.core.signals import Signal
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.detect import StreamReader
 from paceline.errors import HostLost
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Executor, Handle, SessionState, output_problem

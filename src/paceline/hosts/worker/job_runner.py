@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 import msgspec
 
 from paceline.clock import Clock
-from paceline.core.values.channels import Channel
+from paceline.core.values.session_output import Channel
 from paceline.errors import LinkDown, NotJoined, PacelineError, UnknownName, WorkspaceError, WorkspaceLost
 from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
 from paceline.hosts.jobs import (

@@ -1,6 +1,13 @@
-"""Tokens that a model call, a run or a unit used, by the four kinds that have prices of their own."""
+"""What comes out of a session: the channels on which it prints, and the tokens that it used.
+
+Tokens are of a model call, a run or a unit, by the four kinds that have prices of their own.
+"""
+
+from typing import Literal
 
 import msgspec
+
+Channel = Literal["stdout", "stderr", "screen"]
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
