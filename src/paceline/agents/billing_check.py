@@ -40,17 +40,17 @@ def find_billing(
     inspect = _inspector(_program(profile, account, session))
     if inspect is None:
         return []
-    return inspect(
-        Surroundings(
-            env=session.env,
-            cwd=session.cwd,
-            argv=session.argv,
-            model=model,
-            own_key=own_key,
-            is_metered=is_metered,
-            root=root,
-        )
+    around = Surroundings(
+        env=session.env,
+        cwd=session.cwd,
+        argv=session.argv,
+        model=model,
+        own_key=own_key,
+        is_metered=is_metered,
+        root=root,
     )
+    inspect(around)
+    return around.found
 
 
 def refuse_billing(
@@ -92,7 +92,7 @@ def _program(profile: AgentProfile, account: Account | None, session: PreparedSe
     return AGENT_OF_PROVIDER.get(account.provider, "") if account is not None else ""
 
 
-def _inspector(program: str) -> Callable[[Surroundings], list[BillingFinding]] | None:
+def _inspector(program: str) -> Callable[[Surroundings], None] | None:
     return getattr(_configuration(program), "inspect", None)
 
 

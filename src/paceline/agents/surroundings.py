@@ -20,6 +20,9 @@ SET_PERMISSIONS = 'set permissions = "edit" in the plan'
 BILLS = "would bill this key"
 KeysOf = Callable[[object], Iterable[tuple[str, object]]]
 """Returns where the entry of a model provider can have a key, and what stands there."""
+Parse = Callable[[str], object]
+Parsed = tuple[str, object]
+"""A file as it is shown, and its content."""
 MOST_BYTES = 64 << 20
 """Claude Code keeps its history of projects in one file, which grows to some megabytes; this is far beyond it."""
 _KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key"})
@@ -70,6 +73,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the session belongs to a metered account: then only a key other than `own_key` is a finding."""
     root: str = "/"
     """The root of the file system; a test has its own."""
+    found: list[BillingFinding] = []
+    """What its inspection has reported so far."""
 
     @property
     def home(self) -> Path:
@@ -92,24 +97,51 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a value is a key, and not the account's own."""
         return isinstance(value, str) and bool(value.strip()) and value.strip() != self.own_key
 
-    def keys_in(
-        self, file: str, variables: object, names: Iterable[str], *, prefix: str = "", meaning: str = BILLS
-    ) -> list[BillingFinding]:
-        """Return those of the variables in a file that hold a key which is not the account's own."""
-        found = [name for name in names if self.is_foreign(member(variables, name))]
-        return [BillingFinding(file=file, key=prefix + name, meaning=meaning) for name in found]
+    def load(self, paths: Iterable[Path], parse: Parse) -> Iterator[Parsed]:
+        """Yield the files that exist, each once, parsed. A file whose content is not known is reported."""
+        for path in dict.fromkeys(paths):
+            try:
+                text = read_file(path)
+            except UnreadableFile as error:
+                self.report(str(path), "", str(error), holds=error.holds)
+            else:
+                yield from self.parsed(str(path), text, parse)
 
-    def keys_of_providers(
+    def parsed(self, file: str, text: str | None, parse: Parse) -> Iterator[Parsed]:
+        """Yield a text, parsed, unless there is none. One that cannot be read is reported."""
+        try:
+            if text is not None:
+                yield file, parse(text)
+        except UnreadableFile as error:
+            self.report(file, "", str(error), holds=error.holds)
+
+    def report(self, file: str, key: str, meaning: str, *, holds: bool = True) -> None:
+        self.found.append(BillingFinding(file=file, key=key, meaning=meaning, holds=holds))
+
+    def report_keys(
+        self,
+        file: str,
+        variables: object,
+        names: Iterable[str] | re.Pattern[str],
+        *,
+        prefix: str = "",
+        meaning: str = BILLS,
+    ) -> None:
+        """Report those of the variables in a file that hold a key which is not the account's own."""
+        if isinstance(names, re.Pattern):
+            names = [name for name, _ in items_of(variables) if names.fullmatch(name)]
+        for name in names:
+            if self.is_foreign(member(variables, name)):
+                self.report(file, prefix + name, meaning)
+
+    def report_keys_of_providers(
         self, file: str, place: str, providers: object, keys: KeysOf, used: str | None
-    ) -> list[BillingFinding]:
-        """Return the keys of the model providers in a file, of all of them unless it is known which is `used`."""
-        return [
-            BillingFinding(file=file, key=f"{place}.{name}.{key}", meaning=BILLS)
-            for name, entry in items_of(providers)
-            if used in (None, name)
-            for key, value in keys(entry)
-            if self.is_foreign(value)
-        ]
+    ) -> None:
+        """Report the keys of the model providers in a file, of all of them unless it is known which is `used`."""
+        for name, entry in items_of(providers):
+            for key, value in keys(entry) if used in (None, name) else ():
+                if self.is_foreign(value):
+                    self.report(file, f"{place}.{name}.{key}", BILLS)
 
     def provider(self, options: Sequence[str], defaults: Iterable[object]) -> str | None:
         """Return the provider of the model that would be used, if its name is `provider/model`.
@@ -197,23 +229,10 @@ def parse_dotenv(text: str) -> dict[str, str]:
     return {name: value.strip().strip("'\"`") for name, value in _DOTENV_LINE.findall(text)}
 
 
-Parsed = tuple[str, object]
-"""A file as it is shown, and its content."""
-
-
-def load(
-    paths: Iterator[Path] | list[Path], parse: Callable[[str], object], found: list[BillingFinding]
-) -> Iterator[Parsed]:
-    """Yield the files that exist, parsed. A file whose content is not known becomes a finding."""
-    for path in paths:
-        try:
-            text = read_file(path)
-            if text is not None:
-                yield str(path), parse(text)
-        except UnreadableFile as error:
-            found.append(BillingFinding(file=str(path), key="", meaning=str(error), holds=error.holds))
-
-
-def read_content(path: Path, parse: Callable[[str], object]) -> object:
+def read_content(path: Path, parse: Parse) -> object:
     """Return the parsed content of a file; None if there is none, or if it is not known."""
-    return next((content for _, content in load([path], parse, [])), None)
+    try:
+        text = read_file(path)
+        return None if text is None else parse(text)
+    except UnreadableFile:
+        return None

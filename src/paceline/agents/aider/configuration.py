@@ -3,24 +3,21 @@
 import re
 from pathlib import Path
 
-from paceline.agents.surroundings import BillingFinding, Surroundings, load, parse_dotenv
+from paceline.agents.surroundings import Surroundings, parse_dotenv
 
 _DOTENV_KEY = re.compile(r"[A-Z0-9_]+_API_KEY")
-_YAML_KEY = re.compile(r"^[ \t]*-?[ \t]*((?:[\w-]+-)?api-key)[ \t]*:[ \t]*(\S.*)?$", re.M)
+_KEY_NAME = re.compile(r"(?:[\w-]+-)?api-key")
+_YAML_KEY = re.compile(rf"^[ \t]*-?[ \t]*({_KEY_NAME.pattern})[ \t]*:[ \t]*(\S.*)?$", re.M)
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of aider would bill a key."""
-    found: list[BillingFinding] = []
-    folders = list(dict.fromkeys([around.home, _repository(around), Path(around.cwd)]))
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of aider would bill a key."""
+    folders = [around.home, _repository(around), Path(around.cwd)]
     dotenvs = [folder / ".env" for folder in folders] + [around.home / ".aider" / "oauth-keys.env"]
-    for file, variables in load(dotenvs, parse_dotenv, found):
-        assert isinstance(variables, dict)
-        found += around.keys_in(file, variables, filter(_DOTENV_KEY.fullmatch, variables))
-    for file, names in load([folder / ".aider.conf.yml" for folder in folders], _yaml_keys, found):
-        assert isinstance(names, dict)
-        found += around.keys_in(file, names, names)
-    return found
+    for file, variables in around.load(dotenvs, parse_dotenv):
+        around.report_keys(file, variables, _DOTENV_KEY)
+    for file, names in around.load([folder / ".aider.conf.yml" for folder in folders], _yaml_keys):
+        around.report_keys(file, names, _KEY_NAME)
 
 
 def _repository(around: Surroundings) -> Path:

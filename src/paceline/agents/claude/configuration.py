@@ -8,16 +8,7 @@ manages. `env` in any of them overrides the environment of the process, also in 
 import re
 from pathlib import Path
 
-from paceline.agents.surroundings import (
-    SET_PERMISSIONS,
-    BillingFinding,
-    Surroundings,
-    UnreadableFile,
-    is_on,
-    load,
-    parse_json,
-    read_content,
-)
+from paceline.agents.surroundings import SET_PERMISSIONS, Surroundings, is_on, parse_json, read_content
 from paceline.detect.json_objects import items_of, member
 
 _KEYS = re.compile(r"ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN)|AWS_BEARER_TOKEN_BEDROCK")
@@ -30,18 +21,23 @@ _KEY_HEADER = re.compile(r"^\s*(?:[\w-]*key[\w-]*|[\w-]*token[\w-]*|(?:proxy-)?a
 _OWN_ADDRESS = re.compile(r"https://api\.anthropic\.com/?")
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of Claude Code would bill a key."""
-    found: list[BillingFinding] = []
-    for file, settings in load(_files(around), parse_json, found):
-        found += _in_settings(file, settings, around)
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of Claude Code would bill a key."""
+    for file, settings in around.load(_files(around), parse_json):
+        _in_settings(file, settings, around)
     for given in around.options("--settings"):
-        found += _in_argument(given, around)
+        if given.lstrip().startswith("{"):
+            named = around.parsed("--settings", given, parse_json)
+        else:
+            named = around.load([Path(around.cwd, given)], parse_json)
+        for file, settings in named:
+            _in_settings(file, settings, around)
     own = around.folder("CLAUDE_CONFIG_DIR") if around.env.get("CLAUDE_CONFIG_DIR") else around.home
     logins = [own / ".claude.json", around.folder("CLAUDE_CONFIG_DIR", ".claude") / ".config.json"]
-    for file, account in load(logins, parse_json, found):
-        found += _in_account(file, account, around)
-    return found
+    for file, account in around.load(logins, parse_json):
+        # With a login beside it, the login is used, but Claude Code names the key as the payer.
+        meaning = "is the key of a Console login, which would be billed; log in again with your plan"
+        around.report_keys(file, account, ["primaryApiKey"], meaning=meaning)
 
 
 def _files(around: Surroundings) -> list[Path]:
@@ -49,7 +45,7 @@ def _files(around: Surroundings) -> list[Path]:
     project = Path(around.cwd, ".claude")
     managed = around.system("etc", "claude-code")
     repository = next((folder for folder in around.upward() if (folder / ".git").exists()), Path(around.cwd))
-    files = [
+    return [
         own / "settings.json",
         project / "settings.json",
         repository / ".claude" / "settings.local.json",
@@ -58,33 +54,18 @@ def _files(around: Surroundings) -> list[Path]:
         managed / "managed-settings.json",
         *sorted(managed.glob("managed-settings.d/*.json")),
     ]
-    return list(dict.fromkeys(files))
 
 
-def _in_argument(given: str, around: Surroundings) -> list[BillingFinding]:
-    found: list[BillingFinding] = []
-    if not given.lstrip().startswith("{"):
-        for file, settings in load([Path(around.cwd, given)], parse_json, found):
-            found += _in_settings(file, settings, around)
-        return found
-    try:
-        return _in_settings("--settings", parse_json(given), around)
-    except UnreadableFile as error:
-        return [BillingFinding(file="--settings", key="", meaning=str(error), holds=error.holds)]
-
-
-def _in_settings(file: str, settings: object, around: Surroundings) -> list[BillingFinding]:
-    found = []
+def _in_settings(file: str, settings: object, around: Surroundings) -> None:
     for name, value in items_of(member(settings, "env")):
         meaning = _meaning(name, str(value), around)
         if meaning is not None:
-            found.append(BillingFinding(file=file, key=f"env.{name}", meaning=meaning))
+            around.report(file, f"env.{name}", meaning)
     if is_on(member(settings, "apiKeyHelper")):
-        found.append(BillingFinding(file=file, key="apiKeyHelper", meaning="would bill the key that it prints"))
+        around.report(file, "apiKeyHelper", "would bill the key that it prints")
     if member(settings, "forceLoginMethod") == "console" and not around.is_metered:
         meaning = "offers only Console logins, which are billed per token; a login that exists is still used"
-        found.append(BillingFinding(file=file, key="forceLoginMethod", meaning=meaning, holds=False))
-    return found
+        around.report(file, "forceLoginMethod", meaning, holds=False)
 
 
 def _meaning(name: str, value: str, around: Surroundings) -> str | None:
@@ -98,14 +79,6 @@ def _meaning(name: str, value: str, around: Surroundings) -> str | None:
     if _ADDRESSES.fullmatch(name) and not around.is_metered and value and not _OWN_ADDRESS.fullmatch(value):
         return "sends the calls, with the login, to another address"
     return None
-
-
-def _in_account(file: str, account: object, around: Surroundings) -> list[BillingFinding]:
-    if not around.is_foreign(member(account, "primaryApiKey")):
-        return []
-    # With a login beside it, the login is used, but Claude Code names the key as the payer.
-    meaning = "is the key of a Console login, which would be billed; log in again with your plan"
-    return [BillingFinding(file=file, key="primaryApiKey", meaning=meaning)]
 
 
 def unattended_problem(around: Surroundings, account: str) -> tuple[str, str] | None:

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 
 from paceline.agents.surroundings import (
     SET_PERMISSIONS,
-    BillingFinding,
     Surroundings,
     UnreadableFile,
-    load,
     parse_dotenv,
     parse_json,
     parse_toml,
@@ -28,9 +26,8 @@ _DOTENV_KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY")
 _KEY_MODES = frozenset({"apikey", "api_key", "bedrockApiKey", "bedrock_api_key"})
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of Codex would bill a key."""
-    found: list[BillingFinding] = []
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of Codex would bill a key."""
     own = around.folder("CODEX_HOME", ".codex")
     configs = [around.system("etc", "codex", "config.toml"), own / "config.toml"]
     configs += [own / f"{name}.config.toml" for name in _profiles(around)]
@@ -38,17 +35,16 @@ def inspect(around: Surroundings) -> list[BillingFinding]:
     configs.append(around.system("etc", "codex", "managed_config.toml"))
     merged: dict[str, object] = {}
     places: dict[str, str] = {}
-    for file, config in load(list(dict.fromkeys(configs)), _parse_config, found):
+    for file, config in around.load(configs, _parse_config):
         if isinstance(config, Mapping):
             merged |= _merge(merged, config)
             places |= dict.fromkeys(config, file)
-    found += _in_config(merged, places, around)
-    if not any(finding.key.startswith("model_provider") for finding in found):
-        for file, login in load([own / "auth.json"], parse_json, found):
-            found += _in_login(file, login, around)
-        for file, variables in load([own / ".env"], parse_dotenv, found):
-            found += around.keys_in(file, variables, _DOTENV_KEYS, meaning="would reach Codex as a key")
-    return found
+    _in_config(merged, places, around)
+    if not any(finding.key.startswith("model_provider") for finding in around.found):
+        for file, login in around.load([own / "auth.json"], parse_json):
+            _in_login(file, login, around)
+        for file, variables in around.load([own / ".env"], parse_dotenv):
+            around.report_keys(file, variables, _DOTENV_KEYS, meaning="would reach Codex as a key")
 
 
 def _parse_config(text: str) -> object:
@@ -75,7 +71,7 @@ def _merge(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str
     return merged
 
 
-def _in_config(config: dict[str, object], places: Mapping[str, str], around: Surroundings) -> list[BillingFinding]:
+def _in_config(config: dict[str, object], places: Mapping[str, str], around: Surroundings) -> None:
     chosen: dict[str, object] = {name: config.get(name) for name in ("model_provider", "profile")}
     matches = [match for each in around.options("-c", "--config") if (match := _CHOSEN.match(each))]
     given: dict[str, str] = {match[1]: match[2] for match in matches}
@@ -87,41 +83,32 @@ def _in_config(config: dict[str, object], places: Mapping[str, str], around: Sur
         if "model_provider" in given
         else places.get("profiles" if in_profile else "model_provider", "")
     )
-    found = _forced_login(config | given, places, around)
+    _forced_login(config | given, places, around)
     if provider is None or "paceline" in given.values() or provider in _LOCAL_PROVIDERS:
-        return found
+        return
     entry = member(config, "model_providers", str(provider))
     if provider in _PLAN_PROVIDERS and not isinstance(entry, Mapping):
-        return found
+        return
     has_key = not isinstance(entry, Mapping) or any(entry.get(name) for name in _PROVIDER_KEYS)
     is_own = around.own_key is not None and around.env.get(str(member(entry, "env_key"))) == around.own_key
     if has_key and not is_own:
         meaning = f"chooses {provider!r}, which is billed with a key of its own instead of the login"
-        found.append(BillingFinding(file=file, key="model_provider", meaning=meaning))
-    return found
+        around.report(file, "model_provider", meaning)
 
 
-def _forced_login(
-    config: Mapping[str, object], places: Mapping[str, str], around: Surroundings
-) -> list[BillingFinding]:
-    if around.is_metered:
-        return []
-    return [
-        BillingFinding(file=places.get(name, "the command line"), key=name, meaning="makes Codex use an API key")
-        for name in ("preferred_auth_method", "forced_login_method")
-        if config.get(name) in ("apikey", "api")
-    ]
+def _forced_login(config: Mapping[str, object], places: Mapping[str, str], around: Surroundings) -> None:
+    for name in ("preferred_auth_method", "forced_login_method"):
+        if config.get(name) in ("apikey", "api") and not around.is_metered:
+            around.report(places.get(name, "the command line"), name, "makes Codex use an API key")
 
 
-def _in_login(file: str, login: object, around: Surroundings) -> list[BillingFinding]:
+def _in_login(file: str, login: object, around: Surroundings) -> None:
     """Read `auth.json`. Without a mode, a key in it is the login."""
     mode = member(login, "auth_mode")
     key = member(login, "OPENAI_API_KEY")
     is_key = mode in _KEY_MODES or (mode is None and bool(key))
     if is_key and "CODEX_API_KEY" not in around.env and (key is None or around.is_foreign(key)):
-        name = "OPENAI_API_KEY" if key else "auth_mode"
-        return [BillingFinding(file=file, key=name, meaning="is an API key, which would be billed")]
-    return []
+        around.report(file, "OPENAI_API_KEY" if key else "auth_mode", "is an API key, which would be billed")
 
 
 def unattended_problem(around: Surroundings, account: str) -> tuple[str, str] | None:

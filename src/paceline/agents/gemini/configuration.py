@@ -4,10 +4,9 @@ from pathlib import Path
 
 from paceline.agents.surroundings import (
     SET_PERMISSIONS,
-    BillingFinding,
+    Parsed,
     Surroundings,
     is_on,
-    load,
     parse_dotenv,
     parse_json,
     read_content,
@@ -20,15 +19,14 @@ _BILLED_METHODS = frozenset({"gemini-api-key", "vertex-ai", "gateway"})
 _ADDRESSES = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of Gemini CLI would bill a key."""
-    found: list[BillingFinding] = []
-    method, file = chosen_method(_settings_files(around), found)
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of Gemini CLI would bill a key."""
+    method, file = chosen_method(list(around.load(_settings_files(around), parse_json)))
     if method in _BILLED_METHODS and not around.is_metered:
-        found.append(billed_method(file, str(method)))
-    for dotenv, variables in load(first_dotenv(around, ".gemini"), parse_dotenv, found):
-        found += [each for each in in_dotenv(dotenv, variables, around) if method is None or method in _BILLED_METHODS]
-    return found
+        report_method(around, file, str(method))
+    for dotenv, variables in around.load(first_dotenv(around, ".gemini"), parse_dotenv):
+        if method is None or method in _BILLED_METHODS:
+            _in_dotenv(dotenv, variables, around)
 
 
 def _settings_files(around: Surroundings) -> list[Path]:
@@ -46,20 +44,20 @@ def _settings_files(around: Surroundings) -> list[Path]:
     ]
 
 
-def chosen_method(files: list[Path], found: list[BillingFinding]) -> tuple[object, str]:
+def chosen_method(files: list[Parsed]) -> tuple[object, str]:
     """Return the method of login that the settings choose, and the file that chooses it."""
     method: object = None
     place = ""
-    for file, settings in load(files, parse_json, found):
+    for file, settings in files:
         named = member(settings, "security", "auth", "selectedType") or member(settings, "selectedAuthType")
         if named:
             method, place = named, file
     return method, place
 
 
-def billed_method(file: str, method: str) -> BillingFinding:
+def report_method(around: Surroundings, file: str, method: str) -> None:
     meaning = f"chooses {method!r}, which is billed with a key instead of a login"
-    return BillingFinding(file=file, key="security.auth.selectedType", meaning=meaning)
+    around.report(file, "security.auth.selectedType", meaning)
 
 
 def first_dotenv(around: Surroundings, folder: str) -> list[Path]:
@@ -68,15 +66,13 @@ def first_dotenv(around: Surroundings, folder: str) -> list[Path]:
     return [next((place for place in places if place.exists()), places[-1])]
 
 
-def in_dotenv(file: str, variables: object, around: Surroundings) -> list[BillingFinding]:
-    """Return the variables of an `.env` file that would bill a key."""
-    found = around.keys_in(file, variables, _KEYS)
+def _in_dotenv(file: str, variables: object, around: Surroundings) -> None:
+    around.report_keys(file, variables, _KEYS)
     if is_on(member(variables, _SWITCH)):
-        found.append(BillingFinding(file=file, key=_SWITCH, meaning="would bill a cloud account"))
+        around.report(file, _SWITCH, "would bill a cloud account")
     for name in _ADDRESSES:
         if is_on(member(variables, name)) and not around.is_metered:
-            found.append(BillingFinding(file=file, key=name, meaning="sends the calls to another address"))
-    return found
+            around.report(file, name, "sends the calls to another address")
 
 
 def unattended_problem(around: Surroundings, account: str, program: str = "gemini") -> tuple[str, str] | None:

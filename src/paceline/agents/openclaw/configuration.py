@@ -8,8 +8,8 @@ import json
 import re
 from pathlib import Path
 
-from paceline.agents.surroundings import BillingFinding, Surroundings, keys_in_headers, load, parse_dotenv, parse_json
-from paceline.detect.json_objects import items_of, member
+from paceline.agents.surroundings import Surroundings, keys_in_headers, parse_dotenv, parse_json
+from paceline.detect.json_objects import member
 
 _KEY_NAME = re.compile(r"[A-Z0-9_]+_API_KEYS?")
 _REFERENCE = re.compile(r"\$\{\w+\}|secretref[\w:-]*")
@@ -22,20 +22,18 @@ _JSON5 = re.compile(
 )
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of OpenClaw would bill a key."""
-    found: list[BillingFinding] = []
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of OpenClaw would bill a key."""
     state = _state_folder(around)
-    configs = list(load(_config_files(around, state), _parse_json5, found))
+    configs = list(around.load(_config_files(around, state), _parse_json5))
     provider = around.provider(("--model",), [_default_model(config) for _, config in configs])
     for file, config in configs:
         providers = member(config, "models", "providers")
-        found += around.keys_of_providers(file, "models.providers", providers, _keys, provider)
-        found += _in_variables(file, "env.", member(config, "env"), around)
-        found += _in_variables(file, "env.vars.", member(config, "env", "vars"), around)
-    for file, variables in load([Path(around.cwd, ".env"), state / ".env"], parse_dotenv, found):
-        found += _in_variables(file, "", variables, around)
-    return found
+        around.report_keys_of_providers(file, "models.providers", providers, _keys, provider)
+        around.report_keys(file, member(config, "env"), _KEY_NAME, prefix="env.")
+        around.report_keys(file, member(config, "env", "vars"), _KEY_NAME, prefix="env.vars.")
+    for file, variables in around.load([Path(around.cwd, ".env"), state / ".env"], parse_dotenv):
+        around.report_keys(file, variables, _KEY_NAME)
 
 
 def _state_folder(around: Surroundings) -> Path:
@@ -76,8 +74,3 @@ def _default_model(config: object) -> object:
 def _keys(entry: object) -> list[tuple[str, object]]:
     places = [("apiKey", member(entry, "apiKey")), *keys_in_headers("headers", member(entry, "headers"))]
     return [(place, value) for place, value in places if not _REFERENCE.fullmatch(str(value).strip())]
-
-
-def _in_variables(file: str, prefix: str, variables: object, around: Surroundings) -> list[BillingFinding]:
-    names = [name for name, _ in items_of(variables) if _KEY_NAME.fullmatch(name)]
-    return around.keys_in(file, variables, names, prefix=prefix)

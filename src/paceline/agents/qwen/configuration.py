@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from paceline.agents.gemini import configuration as gemini
-from paceline.agents.gemini.configuration import billed_method, chosen_method, first_dotenv
-from paceline.agents.surroundings import BillingFinding, Surroundings, load, parse_dotenv, parse_json
+from paceline.agents.gemini.configuration import chosen_method, first_dotenv, report_method
+from paceline.agents.surroundings import Surroundings, parse_dotenv, parse_json
 from paceline.detect.json_objects import member
 
 _KEYS = ("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
@@ -12,24 +12,22 @@ _BILLED_METHODS = frozenset({"openai", "gemini", "anthropic", "vertex-ai", "azur
 _LOGIN = "qwen-oauth"
 
 
-def inspect(around: Surroundings) -> list[BillingFinding]:
-    """Return what in the configuration of Qwen Code would bill a key."""
-    found: list[BillingFinding] = []
-    files = _settings_files(around)
-    method, file = chosen_method(files, found)
+def inspect(around: Surroundings) -> None:
+    """Report what in the configuration of Qwen Code would bill a key."""
+    files = list(around.load(_settings_files(around), parse_json))
+    method, file = chosen_method(files)
     method = next(iter(around.options("--auth-type")), method)
     if method == _LOGIN:
-        return [finding for finding in found if not finding.holds]
+        around.found[:] = [finding for finding in around.found if not finding.holds]
+        return
     if method in _BILLED_METHODS and file and not around.is_metered:
-        found.append(billed_method(file, str(method)))
-    for settings_file, settings in load(files, parse_json, []):
-        found += around.keys_in(settings_file, member(settings, "env"), _KEYS, prefix="env.")
-        if around.is_foreign(member(settings, "security", "auth", "apiKey")):
-            found.append(BillingFinding(file=settings_file, key="security.auth.apiKey", meaning="would bill this key"))
+        report_method(around, file, str(method))
+    for settings_file, settings in files:
+        around.report_keys(settings_file, member(settings, "env"), _KEYS, prefix="env.")
+        around.report_keys(settings_file, member(settings, "security", "auth"), ["apiKey"], prefix="security.auth.")
     home = [around.folder("QWEN_HOME", ".qwen") / ".env", around.home / ".qwen" / ".env", around.home / ".env"]
-    for dotenv, variables in load(list(dict.fromkeys([*first_dotenv(around, ".qwen"), *home])), parse_dotenv, found):
-        found += around.keys_in(dotenv, variables, _KEYS)
-    return found
+    for dotenv, variables in around.load([*first_dotenv(around, ".qwen"), *home], parse_dotenv):
+        around.report_keys(dotenv, variables, _KEYS)
 
 
 def _settings_files(around: Surroundings) -> list[Path]:
