@@ -18,6 +18,10 @@ from tests.warm_process import WarmProcess
 
 PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.05
+ANSWER_SECONDS = 5.0
+"""How long a member may take to say its state: a lock that it waits for costs it 2 s. A test that waits asks again."""
+LOG_LINES = 20
+"""Lines of each log that a failed wait shows."""
 PROGRAM = ("paceline",)
 ROOT = Path(__file__).parents[1]
 Process = WarmProcess | subprocess.Popen[str]
@@ -39,8 +43,21 @@ class Member:
     @property
     def state(self) -> str:
         """What the process says of itself: `leading` or `standby`."""
-        status = self.status()
-        return str(status["engine"]["state"]) if "engine" in status else status["error"]
+        try:
+            status = self.http.get("/v1/status", timeout=ANSWER_SECONDS).json()
+        except httpx.TimeoutException:
+            return "no answer"
+        return str(status["engine"]["state"] if "engine" in status else status["error"])
+
+    def report(self) -> str:
+        """What the process says of itself, and the end of its log."""
+        try:
+            state = self.state if (code := self.process.poll()) is None else f"ended with code {code}"
+        except httpx.TransportError as error:
+            state = f"no answer ({type(error).__name__})"
+        log = Path(self.env["PACELINE_HOME"], "paceline.log")
+        lines = log.read_text("utf-8").splitlines()[-LOG_LINES:] if log.exists() else []
+        return "\n  ".join([f"{self.url} ({self.env['PACELINE_HOME']}): {state}", *lines])
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = self.http.get("/v1/status").json()
@@ -138,8 +155,7 @@ class Fleet:
         for member in self.members:
             if member.process.poll() is None:
                 with contextlib.suppress(httpx.TransportError):
-                    answer = member.http.get("/v1/status", timeout=5)
-                    if answer.status_code == 200 and answer.json()["engine"]["state"] == "leading":
+                    if member.state == "leading":
                         return member
         return None
 
@@ -171,11 +187,17 @@ class Fleet:
                     os.kill(pid, signal.SIGTERM)
 
 
+_open: list[Fleet] = []
+"""The fleets of the running test, for the message of a wait that fails."""
+
+
 def until(check: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
     """Wait for a value that counts as true, and return it."""
     give_up_at = time.monotonic() + patience
     while not (found := check()):
-        assert time.monotonic() < give_up_at, f"still not so after {patience:g} s"
+        if time.monotonic() >= give_up_at:
+            reports = [member.report() for fleet in _open for member in fleet.members]
+            raise AssertionError("\n".join([f"still not so after {patience:g} s", *reports]))
         time.sleep(POLL_SECONDS)
     return found
 
@@ -184,8 +206,10 @@ def until(check: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
 def fleet_in(folder: Path, store_url: str) -> Iterator[Fleet]:
     """A fleet whose processes end with the block."""
     fleet = Fleet(folder, store_url)
+    _open.append(fleet)
     try:
         yield fleet
     finally:
+        _open.remove(fleet)
         fleet.close()
         end_slot_engines(folder)
