@@ -14,25 +14,39 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.core.decisions import commands
 from paceline.core.decisions.admission import admit_ready, admit_unblocked, blocker, dequeue, enqueue, is_excess
 from paceline.core.decisions.explanation import count_waiting, deferred, explain_waiter
 from paceline.core.decisions.reactions import apply_signal
+from paceline.core.decisions.refusals import hold_account
 from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.slot_outcome import add_tokens, on_canary_lost, on_success
 from paceline.core.decisions.time_effects import move_to, wake_all
+from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
+from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
-from paceline.core.gates.start_meters import StartCap
+from paceline.core.gates.rates import LearnedRates, RateLimit
+from paceline.core.gates.start_meters import SlowStart, StartCap, StartSpacing
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED
-from paceline.core.state.scope import Scope
+from paceline.core.state.scope import Scope, cooldown_seconds
 from paceline.core.state.snapshot import Snapshot, lose_canaries, restore_ledger, take_snapshot, without_slots
-from paceline.core.values.scopes import ScopePattern, canonical_scope
-from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
+from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model
+from paceline.core.values.settings import (
+    Cooldown,
+    GovernorSettings,
+    HeadroomMode,
+    Rate,
+    check_cooldown,
+    check_headroom,
+    check_rate,
+)
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.tickets import Agenda, Deferred, Effect, Granted, Reason, Ticket, Verdict, check_ticket
 from paceline.errors import TicketConflict
+
+LEARNT_GATES = (OUTAGE, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
+"""What a person undoes with `restore`, beside learnt limits: pauses and paces that the provider's answers brought."""
 
 
 class Governor:
@@ -274,19 +288,40 @@ class Governor:
 
     def set_limit(self, scope: str, limit: int | None, *, now: float) -> None:
         """Set a scope's or pattern's limit by hand, and forget what was learnt there."""
-        commands.set_scope_limit(self.ledger, scope, limit, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        move_to(ledger, now)
+        ledger.scopes.limits.set(pattern.text, limit)
+        _apply_limits(ledger, pattern)
 
     def remove_limit(self, scope: str, *, now: float) -> None:
         """Make the scope unlimited: waiters enter, live slots stay counted, pauses stay."""
-        commands.remove_scope_limit(self.ledger, scope, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        move_to(ledger, now)
+        ledger.scopes.limits.remove(pattern.text)
+        _apply_limits(ledger, pattern)
 
     def reset_limit(self, scope: str, *, now: float) -> None:
         """Forget the limit that was set live, so that the settings apply again."""
-        commands.reset_scope_limit(self.ledger, scope, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        move_to(ledger, now)
+        ledger.scopes.limits.reset_live(pattern.text)
+        _apply_limits(ledger, pattern)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
         """Return to the configured limit: forget what refusals taught, also rates and spacing, and end pauses."""
-        commands.restore_scope_limit(self.ledger, scope, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        move_to(ledger, now)
+        for state in ledger.scopes.by_name.values():
+            if pattern.matches(state.name):
+                pause = state.gates.get(Pause)
+                state.gates.drop(*LEARNT_GATES)
+                if pause is not None and pause.until is not None:
+                    ledger.emit("scope.resumed", state.name)
+        _apply_limits(ledger, pattern)
 
     def get_limit(self, scope: str) -> int | None:
         """Return the configured limit of a scope, or of a pattern as it was set."""
@@ -302,39 +337,112 @@ class Governor:
 
     def set_rate(self, scope: str, rate: Rate | None, *, now: float) -> None:
         """Set the runs and tokens per minute of a scope or pattern live. None returns to the rate of the settings."""
-        commands.set_scope_rate(self.ledger, scope, rate, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        checked = None if rate is None else check_rate(rate, "rate")
+        move_to(ledger, now)
+        if checked is None:
+            ledger.scopes.rates.reset_live(pattern.text)
+        else:
+            ledger.scopes.rates.set_live(pattern.text, checked)
+        touched = _governed_scopes(ledger, pattern)
+        for state in touched:
+            found = ledger.scopes.rates.lookup(state.name)
+            present = state.gates.get(RateLimit)
+            if found is None:
+                state.drop_gate(RateLimit)
+            elif present is None:
+                state.put_gate(RateLimit(found[1]))
+            else:
+                present.rate = found[1]
+                state.refresh()
+            ledger.lift_blocked(state)
+            ledger.schedule(state)
+        admit_ready(ledger, touched)
 
     def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
         """Set how long a released slot still counts. Slots that already cool keep their cooldown."""
-        commands.set_scope_cooldown(self.ledger, scope, cooldown, now)
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        checked = check_cooldown(cooldown, "cooldown")
+        move_to(ledger, now)
+        ledger.scopes.cooldowns.set_live(pattern.text, checked)
+        for state in ledger.scopes.by_name.values():
+            state.cooldown_setting = ledger.scopes.cooldown_of(state.name)
+            state.cools_by_account = state.is_provider and "/" not in state.name
+            state.refresh()
 
     def get_cooldown(self, scope: str) -> float:
         """Return the present cooldown in seconds. For a pattern, return that of a new scope which matches it."""
-        return commands.scope_cooldown(self.ledger, scope)
+        ledger = self.ledger
+        text = ScopePattern(scope).text
+        known = ledger.scopes.by_name.get(text)
+        if known is not None:
+            return known.cooldown
+        return cooldown_seconds(is_provider_scope(text), ledger.scopes.cooldown_of(text), None)
 
     def cooldowns(self) -> dict[str, Cooldown]:
         """Return every configured cooldown, by scope or pattern."""
         return self.ledger.scopes.cooldowns.entries()
 
     def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
-        """Set how the limit of a scope, or of all that match a pattern, reacts to refusals."""
-        commands.set_headroom_mode(self.ledger, scope, mode, now)
+        """Set how the limit of a scope, or of all that match a pattern, reacts. "off" lifts what refusals taught."""
+        ledger = self.ledger
+        pattern = ScopePattern(scope)
+        checked = check_headroom(mode, "headroom")
+        move_to(ledger, now)
+        ledger.scopes.modes.set_live(pattern.text, checked)
+        for state in ledger.scopes.by_name.values():
+            previous, state.mode = state.effective, ledger.scopes.mode_of(state.name)
+            if state.mode == "off" and state.adaptive is not None:
+                state.adaptive.clear()
+            state.refresh()
+            ledger.schedule(state)
+            if state.effective != previous:
+                ledger.lift_blocked(state)
+                ledger.emit("scope.limit_raised", state.name, limit=state.effective, previous=previous)
+        admit_ready(ledger, [*ledger.scopes.by_name.values()])
 
     def cap_starts(self, scope: str, cap: StartCap | None, *, now: float) -> None:
         """Admit no more sessions than the cap allows, until it is set again. Running sessions are not ended."""
-        commands.set_start_cap(self.ledger, scope, cap, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        state = ledger.scope(canonical_scope(scope))
+        if state.gates.get(StartCap) == cap:
+            return
+        if cap is None:
+            state.drop_gate(StartCap)
+        else:
+            state.put_gate(cap)
+        ledger.schedule(state)
+        admit_ready(ledger, [state])
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts the hold."""
-        commands.hold_scope(self.ledger, scope, detail, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        admit_ready(ledger, hold_account(ledger, ledger.scope(canonical_scope(scope)), detail))
 
     def lift_hold(self, scope: str, *, now: float) -> None:
         """Lift a hold, whether it was set by hand or by a signal."""
-        commands.lift_scope_hold(self.ledger, scope, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        state = ledger.scope(canonical_scope(scope))
+        state.drop_gate(ACCOUNT_HOLD, LOGIN_DOUBT)
+        ledger.lift_blocked(state)
+        admit_ready(ledger, [state])
 
     def ask_login_again(self, scope: str, *, now: float) -> bool:
         """Let one session try a held login now: it may have been renewed. Returns whether one will."""
-        return commands.ask_login_again(self.ledger, scope, now)
+        ledger = self.ledger
+        move_to(ledger, now)
+        state = ledger.scopes.by_name.get(canonical_scope(scope))
+        doubt = None if state is None else state.gates.closure(LOGIN_DOUBT)
+        if state is None or doubt is None or not doubt.ask_again(now):
+            return False
+        ledger.schedule(state)
+        admit_ready(ledger, [state])
+        return True
 
     # -- restart -----------------------------------------------------------------------------
 
@@ -375,3 +483,33 @@ def _standing_verdict(ledger: Ledger, ticket: Ticket) -> Verdict:
     verdict = explain_waiter(ledger, ticket.id, ledger.now)
     assert verdict is not None
     return verdict
+
+
+def _governs(pattern: ScopePattern, scope: str) -> bool:
+    """Return whether the limit of the scope may come from the pattern; a model without a name has the strictest."""
+    if pattern.matches(scope):
+        return True
+    return is_unnamed_model(scope) and pattern.matches_account_of(scope.rpartition("/")[0])
+
+
+def _governed_scopes(ledger: Ledger, pattern: ScopePattern) -> list[Scope]:
+    """Return the scopes that the pattern governs. The scope of an exact one is made if there is none."""
+    ledger.lanes.forget_empty()
+    found = [scope for scope in ledger.scopes.by_name.values() if _governs(pattern, scope.name)]
+    return found or ([ledger.scope(pattern.text)] if pattern.is_exact else [])
+
+
+def _apply_limits(ledger: Ledger, pattern: ScopePattern) -> None:
+    touched = _governed_scopes(ledger, pattern)
+    for scope in touched:
+        previous = scope.effective
+        scope.configured = ledger.scopes.limits.configured(scope.name)
+        if scope.adaptive is not None:
+            scope.adaptive.clear()
+        scope.platform = None
+        scope.refresh()
+        ledger.lift_blocked(scope)
+        ledger.schedule(scope)
+        if scope.effective != previous:
+            ledger.emit("scope.limit_set", scope.name, limit=scope.effective, previous=previous)
+    admit_ready(ledger, touched)

@@ -5,5 +5,4 @@
 - `reactions`: what a signal changes (`refusals.py`: what a 429 or a failed contact teaches)
 - `slot_outcome`: what the outcome of a slot teaches
 - `time_effects`: what time alone does
-- `commands`: what a person sets
 """
