@@ -1,5 +1,6 @@
 """The CLI and the API are two faces of one read model: for the same state they return the same values."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from tests.daemon import Daemon
 from tests.views.conftest import TwoFaces
 
+from paceline.client.home_daemon import URL_FILE
 from paceline.core.signals import BillingStop, Budget, QuotaClosed, RateLimited
 
 WAITS = "while [ ! -e go ]; do sleep 0.02; done"
@@ -146,6 +148,25 @@ async def test_limits_and_capacity_are_the_same(faces: TwoFaces) -> None:
         assert limits[scope]["effective"] == capacity[scope]["limit"]
         file = str(faces.daemon.home.settings.file)
         assert limits[scope]["source"].replace(file, "file") == capacity[scope]["configured_source"]
+
+
+async def test_what_waits_in_a_scope_is_counted_by_all(faces: TwoFaces) -> None:
+    """Calls of a gateway wait in the engine, which the command asks: the store does not know them."""
+    (faces.daemon.home.path / URL_FILE).write_text(faces.daemon.url)
+    limiter = faces.daemon.engine.limiter
+    held = [await limiter.acquire("acme/key/m") for _ in range(3)]
+    waiting = [asyncio.ensure_future(limiter.acquire("acme/key/m")) for _ in range(8)]
+    await faces.daemon.until(lambda: any(each.scope == "acme" and each.queued == 8 for each in limiter.statuses()))
+
+    limits = {row["scope"]: row["queued"] for row in (await faces.cli("limits"))["limits"]}
+    scopes = {row["scope"]: row["queued"] for row in (await faces.http("/v1/scopes"))["scopes"]}
+    shown = {row["scope"]: row["queued"] for row in (await faces.http("/v1/overview"))["capacity"]}
+    for each in waiting:
+        each.cancel()
+    for slot in held:
+        slot.release()
+
+    assert [limits["acme"], scopes["acme"], shown["acme"]] == [8] * 3
 
 
 async def test_campaigns_are_the_same(faces: TwoFaces) -> None:

@@ -1,5 +1,7 @@
 """The books of the gateway over HTTP: its requests, and what they cost."""
 
+from typing import Any
+
 import pytest
 from tests.daemon import Daemon
 
@@ -10,7 +12,7 @@ from paceline.gateway.routes import CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.metrics import MetricsRegistry
 from paceline.settings.model import Price, price_list
-from paceline.store import ClientKey
+from paceline.store import ClientKey, KeyBudget, SpendRow
 from paceline.store.spend import day_of
 
 PRICES = price_list({"m": Price(input=1.0, output=10.0)})
@@ -126,6 +128,28 @@ async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: 
         "cost_today": {"billed": 1.0, "imputed": None},
         "failures": [],
     }
+
+
+async def test_the_overview_knows_what_a_key_has_spent_without_a_row_of_the_store(
+    daemon: Daemon, books: RequestAccounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget in all counts every day that there was: 117,000 rows took 0.3 s of the engine's loop."""
+    budget = KeyBudget(3.0, "total")
+    daemon.store.create_client_key(ClientKey(name="team", budget=budget, created_at=1.0), "x")
+    for _ in range(3):
+        called(books, daemon.engine.clock.now(), "team")
+    books.spend.save()
+    read, spend = list[object](), daemon.store.spend
+
+    def counted(**asked: Any) -> list[SpendRow]:
+        read.append(asked)
+        return spend(**asked)
+
+    monkeypatch.setattr(daemon.store, "spend", counted)
+
+    needs = (await daemon.get("/v1/overview"))["needs"]
+
+    assert ([(need["kind"], need["target"]) for need in needs], read) == ([("reached_budget", "team")], [])
 
 
 async def test_a_model_that_no_provider_knows_leaves_no_row(daemon: Daemon, books: RequestAccounting) -> None:

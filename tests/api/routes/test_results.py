@@ -1,10 +1,15 @@
 """`/v1/campaigns/{id}/results` and `/summary`: what units did and what it cost."""
 
+import asyncio
+from typing import Any
+
 import msgspec
+import pytest
 from tests.daemon import Daemon
 
-from paceline.store import CheckRound, Cost, Tokens, UnitResult
+from paceline.store import CheckRound, Cost, Page, Tokens, UnitResult
 from paceline.testing.store_steps import claim, ended, record
+from paceline.views.campaign_report import PAGE_UNITS
 
 RESULT = UnitResult(
     agent="claude",
@@ -46,6 +51,30 @@ async def test_the_summary_is_the_report_of_the_command_line(daemon: Daemon) -> 
     assert report["totals"]["cost"] == {"billed": 0.5, "imputed": None}
     assert [unit["id"] for unit in report["needs_you"]] == ["docs/a"]
     assert (await daemon.get("/v1/campaigns/none/summary", code=404))["error"] == "not_found"
+
+
+async def test_the_loop_goes_on_between_the_pages_of_a_summary(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine and its gateway are on the loop: a report on 100,000 units at once held them up for a second."""
+    daemon.add("docs", "true", *(f"u{number}" for number in range(5 * PAGE_UNITS)), state="paused")
+    turns, limits, read = [0], list[int](), daemon.store.units
+
+    def counted(**asked: Any) -> Page:
+        turns.append(0)
+        limits.append(asked["limit"])
+        return read(**asked)
+
+    async def count() -> None:
+        while True:
+            turns[-1] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(daemon.store, "units", counted)
+    counting = asyncio.ensure_future(count())
+    report = await daemon.get("/v1/campaigns/docs/summary")
+    counting.cancel()
+
+    assert (report["units"]["todo"], limits[:5]) == (5 * PAGE_UNITS, [PAGE_UNITS] * 5)
+    assert (max(limits), 0 in turns[:5]) == (PAGE_UNITS, False)
 
 
 async def test_a_unit_has_its_answer_and_the_output_of_its_checks_and_lists_do_not(daemon: Daemon) -> None:

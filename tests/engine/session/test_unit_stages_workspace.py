@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
 from tests.workspaces.conftest import git, write
 from tests.workspaces.conftest import top as top
 
+from paceline.agents import load_agent
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
 from paceline.engine.session.unit_stages import LOST_NOTE
@@ -70,6 +72,23 @@ async def test_every_try_uses_the_same_folder_and_its_work_is_committed_with_its
         (delivered,) = harness.events("unit.delivered")
         assert delivered.fields == {"branch": "paceline/night/u0", "commit": result.commit, "patch": None}
         assert (git(top, "status", "--porcelain"), len(harness.events("workspace.created"))) == ("", 1)
+
+
+@pytest.mark.parametrize(("asked", "level"), [(None, "edit"), ("read", "read")])
+async def test_an_agent_may_edit_in_a_workspace_of_its_own_unless_the_plan_asks_for_less(
+    top: Path, asked: str | None, level: Literal["edit", "read"]
+) -> None:
+    flags = {name: " ".join(of.arguments) for name, of in load_agent("claude").permissions.items()}
+    async with harness_of(top, lambda _: Run()) as harness:
+        add(harness, top, agent="claude", accounts=("max-1",), command=(), permissions=asked)
+        harness.add_claude("elsewhere", 1)
+        await harness.run(120.0)
+        given = {"workspaces" in launch.cwd: " ".join(launch.argv) for launch in harness.executor.started}
+
+    assert [name for name, text in flags.items() if text in given[True]] == [level]
+    assert [name for name, text in flags.items() if text in given[False]] == []
+    page = (Path(__file__).parents[3] / "docs" / "plan-files.md").read_text("utf-8")
+    assert "| `permissions` | `edit` with a workspace, else the CLI's default |" in page
 
 
 async def test_where_a_workspace_lies_is_stored_before_it_is_made_and_survives_a_crash(top: Path) -> None:
