@@ -3,15 +3,18 @@
 import pytest
 
 from paceline.core import Governor, GovernorSettings
-from paceline.core.signals import Overloaded, RateLimited, Signal
+from paceline.core.signals import Overloaded, PlatformLimit, RateLimited, Unreachable
 
 DAY_SECONDS = 86400.0
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Overloaded])
-def test_a_stated_wait_of_weeks_pauses_for_hours(kind: type[RateLimited] | type[Overloaded]) -> None:
+Refusal = RateLimited | Overloaded | PlatformLimit | Unreachable
+
+
+@pytest.mark.parametrize("kind", [RateLimited, Overloaded, PlatformLimit, Unreachable])
+def test_a_stated_wait_of_weeks_pauses_for_hours(kind: type[Refusal]) -> None:
     governor = Governor(GovernorSettings(), now=0.0)
-    refusal: Signal = kind(retry_after=40 * DAY_SECONDS)
+    refusal = kind(retry_after=40 * DAY_SECONDS)
 
     governor.report("openai/work", refusal, now=0.0)
 

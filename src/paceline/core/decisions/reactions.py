@@ -16,7 +16,7 @@ from paceline.core.decisions.refusals import (
 )
 from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
 from paceline.core.decisions.time_effects import move_to
-from paceline.core.gates.closures import Pause
+from paceline.core.gates.closures import LONGEST_PAUSE_SECONDS, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import UNNAMED_WINDOW, QuotaGate
 from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window, is_contradicted, note_open
@@ -41,9 +41,6 @@ from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS, canonical_scope, scope_reached
 from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
-
-LONGEST_PAUSE_SECONDS = 6 * 3600.0
-"""The longest pause after a refusal: nobody meant a longer one, and where it was meant, a look costs one refusal."""
 
 
 def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
@@ -233,7 +230,7 @@ def _windows_of(scope: Scope) -> QuotaGate:
 
 def _platform_limit(ledger: Ledger, scope: Scope, signal: PlatformLimit) -> list[Scope]:
     if (wait := outside_seconds(signal.retry_after)) is not None:
-        _pause(ledger, scope, ledger.now + wait, "platform_limit")
+        _pause(ledger, scope, ledger.now + min(wait, LONGEST_PAUSE_SECONDS), "platform_limit")
     previous = scope.effective
     stated = _count(signal.limit)
     if stated is None:

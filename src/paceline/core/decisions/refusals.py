@@ -8,7 +8,7 @@ any kind ends that.
 from collections.abc import Iterable
 
 from paceline.core.decisions.slot_outcome import apply_gate_events
-from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Closure, Pause
+from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, LONGEST_PAUSE_SECONDS, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates
 from paceline.core.gates.start_meters import StartSpacing
@@ -25,7 +25,8 @@ def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot |
     """Keep everybody out for a while: nobody answered. The limits stay as they are."""
     outage = scope.gates.closure(OUTAGE) or Closure(OUTAGE)
     outage.cause = signal.detail or outage.cause
-    _fail_contact(ledger, scope, outage, slot, outage.cause, stated=outside_seconds(signal.retry_after) or 0.0)
+    stated = min(outside_seconds(signal.retry_after) or 0.0, LONGEST_PAUSE_SECONDS)
+    _fail_contact(ledger, scope, outage, slot, outage.cause, stated=stated)
     return [scope]
 
 

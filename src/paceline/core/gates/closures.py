@@ -17,6 +17,8 @@ from paceline.core.gates.start_meters import SlowStart
 from paceline.core.values.tickets import Reason, Ticket
 
 ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE = "account_hold", "login_doubt", "outage"
+LONGEST_PAUSE_SECONDS = 6 * 3600.0
+"""The longest pause after a refusal: nobody meant a longer one, and where it was meant, a look costs one refusal."""
 CANARY_SECONDS = 300.0
 """A canary without an answer for this long is joined by another: a first answer takes seconds, a hanging one never
 comes."""
