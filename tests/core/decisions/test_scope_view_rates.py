@@ -40,6 +40,16 @@ def test_a_stated_budget_is_shown_with_its_reset() -> None:
     )  # fmt: skip
 
 
+def test_a_budget_that_is_long_past_is_not_shown_although_nobody_entered_since() -> None:
+    # given a budget that is stated once
+    governor = Governor(GovernorSettings(), now=0.0)
+    governor.report(SCOPE, Budget(requests_remaining=9, requests_limit=60, requests_reset_at=50.0), now=0.0)
+    # when ten minutes pass after its reset
+    shown = [len(status(governor, now).rates) for now in (10.0, 640.0, 660.0)]
+    # then it is forgotten
+    assert shown == [1, 1, 0]
+
+
 def test_restore_ends_pauses_paces_and_learnt_rates() -> None:
     governor = Governor(GovernorSettings(limits={SCOPE: 2}), now=0.0)
     for number in range(2):

@@ -141,8 +141,9 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
         scope.put_gate(learned)
     if (pause := scope.gates.get(Pause)) is not None and pause.until is not None:
         rate.resumes_at = max(ledger.now, pause.until)
-    stated = scope.gates.get(HeaderBudget)
-    rate.bound(retry_after, 0.0 if stated is None else stated.per_second(cause), scope.tokens.mean)
+    headers = scope.gates.get(HeaderBudget)
+    stated = headers.current(cause, ledger.now) if headers is not None else None
+    rate.bound(retry_after, 0.0 if stated is None else stated.per_second, scope.tokens.mean)
     ledger.emit("scope.paced", scope.name, interval=rate.interval(scope.tokens.mean), cause=cause)
 
 

@@ -48,7 +48,8 @@ def _set_rates(scope: Scope, now: float) -> Iterator[RateStatus]:
 
 def _stated(scope: Scope, now: float) -> Iterator[RateStatus]:
     gate = scope.gates.get(HeaderBudget)
-    for kind, part in (("requests", gate.requests), ("tokens", gate.tokens)) if gate is not None else ():
+    for kind in ("requests", "tokens"):
+        part = gate.current(kind, now) if gate is not None else None
         if part is not None and part.limit is not None:
             span = part.limit / part.per_second if part.per_second else None
             used = max(0.0, part.limit - part.level(now))

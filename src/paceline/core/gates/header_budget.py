@@ -235,11 +235,16 @@ class StatedBudget(msgspec.Struct):
         if self.uses and self.uses[0].at + span <= now:
             self.uses = [use for use in self.uses if use.at + span > now]
 
+    def is_past(self, now: float) -> bool:
+        """Return whether the budget was not stated for so long after its reset that it is to be forgotten."""
+        longest = 0.0 if self.limit is None else max(self.period, FORGOTTEN_SECONDS)
+        return now >= self.resets_at + longest
+
     def renew(self, now: float) -> bool:
         """Begin the next period once one has ended. Returns False for a budget that is to be forgotten."""
         if now < self.resets_at:
             return True
-        if self.limit is None or now >= self.resets_at + max(self.period, FORGOTTEN_SECONDS):
+        if self.limit is None or self.is_past(now):
             return False
         if not self.refill:
             self.left, self.seen_at, self.resets_at = self.limit, now, now + max(1.0, self.period)
@@ -334,10 +339,10 @@ class HeaderBudget(Gate):
         self.tokens = _read(self.tokens, tokens, None, now)
         self.unread = 0
 
-    def per_second(self, cause: str) -> float:
-        """Return the rate of the budget of `requests` or `tokens`; 0 where it is not known."""
-        part = self.tokens if cause == "tokens" else self.requests
-        return 0.0 if part is None else part.per_second
+    def current(self, kind: str, now: float) -> StatedBudget | None:
+        """Return the budget of `requests` or `tokens`. One that is past stays here until somebody enters or waits."""
+        part = self.tokens if kind == "tokens" else self.requests
+        return None if part is None or part.is_past(now) else part
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         requests, tokens = self.requests, self.tokens
