@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paceline.core import Deferred, Expired, Governor, GovernorSettings, Granted, PollUsage, Ticket
-from paceline.core.signals import QuotaClosed, RateLimited, Succeeded, Usage
+from paceline.core.signals import Overloaded, QuotaClosed, RateLimited, Succeeded, Usage
 from paceline.core.values.tickets import Effect, Verdict
 from paceline.errors import InvalidInput
 from paceline.testing import World
@@ -52,6 +52,10 @@ def test_scopes_that_are_due_together_have_the_same_order_after_a_restart() -> N
 
 def test_a_missed_reset_is_still_missed_when_the_clock_is_set_back_behind_it() -> None:
     World(11263).run()
+
+
+def test_many_streams_that_meet_an_overload_in_its_pause_are_one_refusal() -> None:
+    World(20267, faults=True, clock_steps=True, signals=True, restarts=True).run()
 
 
 def test_tokens_of_a_session_whose_runs_have_ended_are_counted_once_after_a_restart() -> None:
@@ -277,6 +281,14 @@ def in_a_pause(checked: CheckedGovernor) -> None:
     enter_anyway(checked, "a")
 
 
+def in_an_announced_pause(checked: CheckedGovernor) -> None:
+    checked.report("umans", Overloaded())
+    checked.run_until(6.0)
+    checked.report("umans", Overloaded())
+    checked.run_until(12.0)  # the second pause is twice as long as promised at least
+    enter_anyway(checked, "a")
+
+
 def in_a_closed_window(checked: CheckedGovernor) -> None:
     checked.report("umans", QuotaClosed(resets_at=1000.0, source="field"))
     enter_anyway(checked, "a")
@@ -309,6 +321,7 @@ def past_the_gate(_: CheckedGovernor) -> None:
     [
         (over_the_limit, "scope umans has 2 live slots over its limit of 1"),
         (in_a_pause, "a granted in umans, which is paused for another 5.000 s"),
+        (in_an_announced_pause, "a granted in umans, which is paused for another 4.000 s"),
         (in_a_closed_window, "a granted in window quota of umans, 1000.000 s before the first canary"),
         (beside_the_canary, "a granted while a canary is out in window quota of umans"),
         (with_an_old_token, "fencing token 1 of b is not above 1"),

@@ -341,9 +341,15 @@ class Gates:
             record.reading, record.unknown_since = None, elapsed
 
     def note_event(self, event: Event, elapsed: float) -> None:
-        """Record a hold, an outage or a reopening, which the Governor announces. A reopening needs a good canary."""
+        """Record what the Governor announces. A pause lasts as long as it says, and a reopening needs a good canary."""
         if event.name == "scope.paused" and event.fields["cause"] == "unreachable" and event.scope is not None:
             self.outages[event.scope] = OutageRecord(elapsed + SHORTEST_OUTAGE_SECONDS)
+        elif event.name == "scope.paused" and event.fields["cause"] != "auth" and event.scope is not None:
+            until = event.fields["until"]
+            assert isinstance(until, float)
+            self.paused_until[event.scope] = max(
+                elapsed + until - event.at, self.paused_until.get(event.scope, elapsed)
+            )
         if event.name == "account.held" and event.scope is not None:
             if event.fields["until"] is None:
                 self.held.add(event.scope)
