@@ -49,7 +49,8 @@ from paceline.detect.provider import (
     sentence_around,
 )
 from paceline.detect.text import (
-    all_lines,
+    HIDDEN,
+    SOFT,
     decode_text,
     join_lines,
     make_readable,
@@ -89,6 +90,9 @@ _BARE_RATE = Meaning(name="status.429", kind="rate", stage=Stage.WEAK, long_wait
 """A refusal without words: how long it asks to wait says what it is."""
 
 
+NO_HEADERS = HeaderReading()
+
+
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """Where and when something was printed, and the providers to read it by."""
 
@@ -106,22 +110,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_loose: bool
     """Whether all of the text is an error's own, so that words count wherever they are."""
     pairs: Pairs = []
-    headers: HeaderReading = HeaderReading()
+    headers: HeaderReading = NO_HEADERS
     status: int | None = None
     default: Kind | None = None
     reset: Reset | None = None
     rule: str = ""
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether somebody answered: then nothing was unreachable, whatever the words are."""
-        return self.status is not None or self.headers != HeaderReading()
-
 
 def decide(evidence: Evidence) -> Reading:
     """Return the signals that the evidence means, and the names of the rules that decided."""
     text = without_meters(evidence.text)
-    text = all_lines(text) if evidence.is_loose else own_lines(text)
+    text = text.replace(SOFT, "") if evidence.is_loose else own_lines(text)
     headers = evidence.headers
     match = _match(text, evidence)
     kind, fired = _kind(match, evidence)
@@ -138,7 +137,7 @@ def decide(evidence: Evidence) -> Reading:
         reset=reset,
         window=rule.window or headers.window or _window(text),
         reach=rule.reach or headers.reach or _reach(kind, sentence, evidence.scene.providers),
-        cause=rule.cause or _cause(text),
+        cause=rule.cause or next((cause for cause, words in _CAUSES if words.search(text)), None),
         text=sentence,
     )
     signals = make_signals(
@@ -225,7 +224,7 @@ def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[s
 def _is_overruled(match: Match, evidence: Evidence) -> bool:
     """Return whether the status says more: that somebody answered, or that the size is one of money."""
     if match.rule.kind == "unreachable":
-        return evidence.is_answered
+        return evidence.status is not None or evidence.headers != NO_HEADERS
     return match.rule.stage is Stage.SIZE and kind_of_status(evidence.status) == "billing"
 
 
@@ -292,10 +291,6 @@ def _reach(kind: Kind, sentence: str, providers: ProviderSet) -> Reach | None:
     if kind in ("quota", "rate") and providers.model_limit.search(sentence):
         return "model"
     return "account" if kind in ("quota", "billing", "auth") else None
-
-
-def _cause(text: str) -> Cause | None:
-    return next((cause for cause, words in _CAUSES if words.search(text)), None)
 
 
 def make_signals(
@@ -401,7 +396,6 @@ def _is_error(kind: str, providers: ProviderSet) -> bool:
 
 _REASON_NAME = re.compile(r"limit|reason|error|credit|billing|quota")
 _REASON = re.compile(r"[A-Za-z]{2,40}(?:[_-][A-Za-z]{2,40}){1,8}")
-NO_HEADERS = HeaderReading()
 
 
 def find_headers(pairs: Iterable[tuple[str, str]], providers: ProviderSet) -> Headers:
@@ -478,6 +472,7 @@ def _whole(number: float | None) -> int | None:
 
 TOOL_OUTPUT = "tool-output"
 """The provider of texts that are never a signal, whatever they contain."""
+# An answer of status 200 may hold an error after all: in a stream, or as its only content.
 _ERROR_IN_200 = re.compile(
     r'"error"\s?:\s?"\w|"error_?code"\s?:\s?"?[1-9]|"code"\s?:\s?"?[1-9]\d{3,5}"?\s?,\s?"(?:message|msg)"|"?(?:error|event)"?\s?[:=]\s?"?(?:\{|error\b|\[)|"status_code"\s?:\s?[1-9]|"status"\s?:\s?"?[45]\d\d\b'
     r"|response\.failed|:HTTP_STATUS/[45]",
@@ -492,8 +487,6 @@ _OWN_ON_SCREEN = re.compile(
     r"API Error|Retrying in|Reconnecting\.\.\.|stream (?:error|disconnected)"
     r"|[Uu]nable to connect to (?:API|\w+ services)"
 )
-# Escapes, colours, line breaks and odd letters may hide words, so only plain text can be skipped unread.
-_HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
 
 
 def explain(observation: Observation, providers: ProviderSet) -> Reading:
@@ -516,7 +509,7 @@ def read_line(
     provider: str, line: str, *, channel: str, seen_at: float, tz: str, providers: ProviderSet
 ) -> list[Signal]:
     """Return the signals in one line of the CLI's own text (stderr, plain stdout, screen)."""
-    if not providers.has_hint(line) and not _HIDDEN.search(line):
+    if not providers.has_hint(line) and not HIDDEN.search(line):
         return []
     observation = Observation(provider=provider, channel=channel, text=line, seen_at=seen_at, tz=tz)
     return explain(observation, providers).signals
@@ -539,7 +532,7 @@ def _explain(seen: Observation, providers: ProviderSet) -> Reading:
             return _combine([_read_event(scene, event, status=status) for event in events])
         if is_cut_prose(text, providers):
             return NOTHING
-    if status is not None and status < 400 and not _carries_error(text):
+    if status is not None and status < 400 and not _ERROR_IN_200.search(text[:4000]):
         return _read_healthy(scene, text, headers, status)
     plain = make_readable(text if is_body else without_shown_output(text))
     if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(join_lines(plain))):
@@ -616,11 +609,6 @@ def _sane_time(value: object) -> float:
 def _is_quoted_body(text: str, events: list[Event]) -> bool:
     """Return whether the only event is the body of an API's answer, quoted in a line of the CLI's own."""
     return len(events) == 1 and events[0].get("type") == "error" and not text.lstrip().startswith("{")
-
-
-def _carries_error(text: str) -> bool:
-    """Return whether an answer of status 200 holds an error after all: in a stream, or as its only content."""
-    return bool(_ERROR_IN_200.search(text[:4000]))
 
 
 def _read_healthy(scene: Scene, text: str, headers: Headers, status: int) -> Reading:

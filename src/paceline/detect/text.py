@@ -19,6 +19,8 @@ HEAD = 12_000
 TAIL = 12_000
 """Characters read at its end, where a screen shows one. What is between is skipped, so that time stays bounded."""
 
+HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
+"""Escapes, colours, line breaks and odd letters may hide words, so only plain text can be tested as it is."""
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[ -/]{0,4}[0-~]")
 ODD = str.maketrans(
     {
@@ -337,23 +339,15 @@ def own_lines(text: str) -> str:
             kept.append(bare)
         elif _is_announced(before) or not _is_foreign(bare, is_soft=bare is not line):
             depth, length = (_net_brackets(bare) if _begins_body(bare) else 0), 0
-            kept.append(_INLINE_CODE.sub("`x`", _as_one_sentence(line)))
+            sentence = bare if bare is line else _INNER_START.sub(",", bare)
+            kept.append(_INLINE_CODE.sub("`x`", sentence))
         before = bare
     return "\n".join(kept)
-
-
-def all_lines(text: str) -> str:
-    """Return every line unchanged, where all of it is an error's own text."""
-    return text.replace(SOFT, "")
 
 
 def without_meters(text: str) -> str:
     """Return the text without usage panels, which name limits and resets though none was hit."""
     return "\n".join(line for line in text.split("\n") if not (_METER.search(line) and not _HIT.search(line)))
-
-
-def _as_one_sentence(line: str) -> str:
-    return _INNER_START.sub(",", line[1:]) if line.startswith(SOFT) else line
 
 
 def _is_foreign(line: str, *, is_soft: bool) -> bool:

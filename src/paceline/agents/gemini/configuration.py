@@ -2,15 +2,7 @@
 
 from pathlib import Path
 
-from paceline.agents.surroundings import (
-    SET_PERMISSIONS,
-    Parsed,
-    Surroundings,
-    is_on,
-    parse_dotenv,
-    parse_json,
-    read_content,
-)
+from paceline.agents.surroundings import SET_PERMISSIONS, Surroundings, is_on, parse_dotenv, parse_json, read_content
 from paceline.detect.json_objects import member
 
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
@@ -44,7 +36,7 @@ def _settings_files(around: Surroundings) -> list[Path]:
     ]
 
 
-def chosen_method(files: list[Parsed]) -> tuple[object, str]:
+def chosen_method(files: list[tuple[str, object]]) -> tuple[object, str]:
     """Return the method of login that the settings choose, and the file that chooses it."""
     method: object = None
     place = ""

@@ -55,9 +55,9 @@ class PlainAnswer:
             self.lines += 1
         self._tail.append(line[: dialect.CLIP])
 
-    def last_lines(self) -> list[bytes]:
-        """Return the end of the text."""
-        return list(self._tail)
+    def last_lines(self) -> list[str]:
+        """Return the end of the text, as a person would have seen it."""
+        return [clean_text(line) for line in self._tail]
 
     @property
     def is_short(self) -> bool:
@@ -246,8 +246,8 @@ class StdoutReader:
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
         stopped_answers = self._record.clis.stopped_answers
-        lines = [clean_text(line) for line in self._answer.last_lines()]
         failed = exit_code != 0
+        lines = self._answer.last_lines()
         error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)
         if error is not None:
             event = decode_json_event(error.encode("utf-8", "replace"))
@@ -262,7 +262,7 @@ class StdoutReader:
 
     def last_lines(self) -> list[str]:
         """Return the end of plain text. Of a stream of events there is none: each is data."""
-        return [] if self._record.speaks_json else [clean_text(line) for line in self._answer.last_lines()]
+        return [] if self._record.speaks_json else self._answer.last_lines()
 
     # --- events --------------------------------------------------------------------------------
 
@@ -465,7 +465,7 @@ class StderrReader:
         doubtful = self._memory.doubtful(lines)
         place = 0
         while place < len(lines):
-            if self._is_idle:
+            if not self._document.is_open and self._notices.is_idle:
                 upcoming = bisect_left(doubtful, place)
                 coming = doubtful[upcoming] if upcoming < len(doubtful) else len(lines)
                 if coming > place or self._memory.is_plain(lines[place]):
@@ -474,17 +474,11 @@ class StderrReader:
                     continue
             if self._record.is_flooded and not in_flood:
                 return place
-            if not self._is_in_dump(lines[place]):
-                self._read_line(lines[place])
+            line = lines[place]
+            if isinstance(line, LongLine) or self._document.is_open or not self._notices.leaves_out(line):
+                self._read_line(line)
             place += 1
         return place
-
-    def _is_in_dump(self, line: bytes | LongLine) -> bool:
-        return isinstance(line, bytes) and not self._document.is_open and self._notices.leaves_out(line)
-
-    @property
-    def _is_idle(self) -> bool:
-        return not self._document.is_open and self._notices.is_idle
 
     def _read_line(self, line: bytes | LongLine) -> None:
         text = clean_text(line.head if isinstance(line, LongLine) else line)

@@ -17,7 +17,7 @@ from paceline.agents.stream.lines import JSON_START, LongLine, clean_lines, clea
 from paceline.detect.json_objects import Event
 from paceline.detect.prefilter import needed_branches, shortest, telling_words, word_finder
 from paceline.detect.provider import ProviderSet, any_of
-from paceline.detect.text import ODD, WRAP, join_lines, make_readable
+from paceline.detect.text import HIDDEN, ODD, WRAP, join_lines, make_readable
 
 Lines = list[bytes | LongLine]
 
@@ -77,8 +77,6 @@ class LineWords:
         return tuple(word for word in self._limits.hint_words if not word.isascii())
 
 
-HIDDEN = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
-"""Escapes, colours, line breaks and odd letters may hide words, so only plain text can be tested as it is."""
 _HIDDEN_IN_BLOCK = re.compile(r"[^\n\x20-\x5b\x5d-\x7e]")
 _WITH_BRACE = re.compile(r"\{[^\n]*")
 _BINARY_SHARE = 5

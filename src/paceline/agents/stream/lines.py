@@ -6,7 +6,7 @@ Never here: what any of it means, or which agent CLI wrote it.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import msgspec
@@ -160,28 +160,15 @@ def salvage(line: LongLine) -> Event | None:
 
     Returns None unless both ends can be read, so that a cut line never passes for a whole one.
     """
-    head = _longest_prefix(line.head)
-    tail = _longest_suffix(line.tail)
+    cuts = [match.start() for match in _MEMBER_START.finditer(line.head)][: -_TRIES - 1 : -1]
+    starts = [match.start() for match in _MEMBER_START.finditer(line.tail)][:_TRIES]
+    head = _first_event(line.head[:cut] + b"}" for cut in cuts)
+    tail = _first_event(b"{" + line.tail[start + 1 :] for start in starts)
     return None if head is None or tail is None else head | tail
 
 
-def _longest_prefix(head: bytes) -> Event | None:
-    starts = [match.start() for match in _MEMBER_START.finditer(head)]
-    for cut in starts[: -_TRIES - 1 : -1]:
-        event = decode_json_event(head[:cut] + b"}")
-        if event is not None:
-            return event
-    return None
-
-
-def _longest_suffix(tail: bytes) -> Event | None:
-    for tries, match in enumerate(_MEMBER_START.finditer(tail)):
-        if tries == _TRIES:
-            return None
-        event = decode_json_event(b"{" + tail[match.start() + 1 :])
-        if event is not None:
-            return event
-    return None
+def _first_event(texts: Iterable[bytes]) -> Event | None:
+    return next((event for text in texts if (event := decode_json_event(text)) is not None), None)
 
 
 class DocumentReader:
