@@ -172,10 +172,10 @@ class StartBursts(msgspec.Struct):
 
 CLIMB_SECONDS = 60.0
 """A probe that went well is followed by the next after a minute: long enough for a refusal to come."""
-FIRST_PROBE_SECONDS = 15 * 60.0
+FIRST_PROBE_SECONDS = 900.0
 """When a named limit is first tried one above: it is the provider's own word, so it is trusted for a while."""
-NEXT_PROBE_SECONDS = 30 * 60.0
-"""The same after a probe that was refused: the limit was confirmed, so it is trusted for longer."""
+SHORTEST_PATIENCE_SECONDS = 1800.0
+"""How long a level that failed is left alone at first, and at least. A named limit that a probe confirmed, too."""
 
 
 class PlatformCap(RelativeTimes):
@@ -195,7 +195,7 @@ class PlatformCap(RelativeTimes):
             before.success_since = False
             return before
         was_probed = before is not None and before.limit > limit
-        wait = NEXT_PROBE_SECONDS if was_probed else FIRST_PROBE_SECONDS
+        wait = SHORTEST_PATIENCE_SECONDS if was_probed else FIRST_PROBE_SECONDS
         return cls(limit=limit, probe_at=now + wait)
 
     def on_success(self) -> None:
@@ -211,8 +211,6 @@ class PlatformCap(RelativeTimes):
         return self.limit
 
 
-SHORTEST_PATIENCE_SECONDS = 1800.0
-"""How long a level that failed is left alone at first, and at least."""
 LONGEST_PATIENCE_SECONDS = 43200.0
 """At most half a day: a limit that grew is found within the day, at two refused starts a day."""
 AFTER_FAILED_TRY = 2.0

@@ -89,10 +89,9 @@ Ending = Literal[
 REFUSED_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
 """Pauses after the first, second, ... refusal: the first is the usual pause of a scope after a 429."""
 FAILED_SECONDS = (5.0, 30.0, 120.0, 600.0)
-"""Pauses after the first, second, ... failure: short at first, because the provider did not refuse anything."""
-LOST_AGAIN_SECONDS = (5.0, 30.0, 120.0, 600.0)
-"""Pauses after the second, third, ... loss. There is none after the first."""
-TRY_LATER_SECONDS = (60.0, 120.0, 300.0, 600.0)
+"""Pauses after the first, second, ... failure: short at first, because the provider did not refuse anything. The same
+after the second, third, ... loss. There is none after the first loss."""
+TRY_LATER_SECONDS = REFUSED_SECONDS[1:]
 """Pauses after exit code 75. The command asked for time, so the first is already a minute."""
 
 
@@ -171,7 +170,7 @@ def _after_loss(counters: Counters, outcome: AttemptOutcome, policy: Policy, now
         return _transition("hold", counters, outcome, f"lost {counters.losses} times: {outcome.reason}")
     if counters.losses == 1:
         return _transition("requeue", counters, outcome)
-    return _transition("requeue", counters, outcome, resume_at=now + _backoff(LOST_AGAIN_SECONDS, counters.losses - 1))
+    return _transition("requeue", counters, outcome, resume_at=now + _backoff(FAILED_SECONDS, counters.losses - 1))
 
 
 def _after_refusal(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
-from paceline.core.gates.quota_gate import MOST_WINDOWS
+from paceline.core.gates.quota_window import MOST_WINDOWS
 from paceline.core.gates.reopening import EARLY_PROBE_SECONDS
 from paceline.core.signals import Budget, QuotaClosed, RateLimited, Succeeded
 from paceline.events import Event

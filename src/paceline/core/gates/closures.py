@@ -209,7 +209,7 @@ CLOSURES: dict[str, ClosureRule] = {
 
 MOST_LONE_REFUSALS = 16
 """Where the count stops: the wait has reached its longest long before, and 2 to this power is still a small number."""
-LONE_LONGEST_SECONDS = 300.0
+LONE_LONGEST_SECONDS = OUTAGE_WAITS[-1]
 """The longest wait after refusals of one that was alone: longer than the known penalties, which each try renews."""
 
 

@@ -19,12 +19,6 @@ from paceline.core.values.tickets import Reason, Ticket
 AnyGate = TypeVar("AnyGate", bound="Gate")
 
 
-class GateLookup(Protocol):
-    """The gates of one scope, by kind."""
-
-    def get(self, kind: type[AnyGate]) -> AnyGate | None: ...
-
-
 class ScopeView(Protocol):
     """What a gate may read of its scope."""
 
@@ -50,8 +44,6 @@ class ScopeView(Protocol):
     def calls(self) -> CallLength: ...
     @property
     def adaptive(self) -> AdaptiveLimit | None: ...
-    @property
-    def gates(self) -> GateLookup: ...
 
     def use(self, now: float) -> Use:
         """Return what the slots of the scope have used up to now."""

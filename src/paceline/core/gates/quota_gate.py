@@ -6,15 +6,13 @@ from typing import Literal
 import msgspec
 
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
-from paceline.core.gates.quota_window import Window
+from paceline.core.gates.quota_window import MOST_WINDOWS, Window
 from paceline.core.gates.window_usage import Period, UsagePlan, budget_hold, planned_use
 from paceline.core.signals import Budget
 from paceline.core.values.tickets import Reason, Ticket
 
 UNNAMED_WINDOW = "quota"
 """The window of a signal that names none."""
-MOST_WINDOWS = 16
-"""Windows of one scope: providers have two to five, the rest were invented by whoever reports them."""
 
 
 class WindowHold(msgspec.Struct, frozen=True):

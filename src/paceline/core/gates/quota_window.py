@@ -15,10 +15,10 @@ from paceline.core.gates.reopening import (
     CONTRADICTED_PROBE_SECONDS,
     DOUBTFUL_PROBE_SECONDS,
     EARLY_PROBE_SECONDS,
-    LULL_SECONDS,
     READ_PROBE_SECONDS,
     RESET_WOBBLE_SECONDS,
     UNTRUSTED_CONFIDENCE,
+    WAVE_LULL_SECONDS,
     Reopening,
     first_look,
     gap_after,
@@ -38,7 +38,7 @@ MOVED_CONFIDENCE = 0.4
 """How far a reset is trusted that moved although nothing was used: a late reopening is likelier for an hour."""
 TRUSTED_CONFIDENCE = 0.5
 """From here on a belief is more likely right than wrong, and is planned with."""
-CANARY_SECONDS = 900.0
+WINDOW_CANARY_SECONDS = 900.0
 """A canary without an answer for this long is joined by another: its turn may be long, or it may hang."""
 STRUCTURED_SOURCES = ("field", "header")
 LENGTH_SECONDS = {"5h": 5 * 3600.0, "daily": 86400.0, "weekly": 7 * 86400.0, "monthly": 31 * 86400.0}
@@ -193,12 +193,12 @@ class Window(RelativeTimes):
         """Count a ticket that has passed. Returns True if it went as the canary."""
         self.starts_at_reading -= not takes_place
         if self.state == "closed" or (self.state == "probing" and self.probe_at is not None and now >= self.probe_at):
-            self.state, self.canary, self.probe_at = "probing", ticket_id, now + CANARY_SECONDS
+            self.state, self.canary, self.probe_at = "probing", ticket_id, now + WINDOW_CANARY_SECONDS
             self.probed_since = now if self.probed_since is None else self.probed_since
             return True
         if self.state == "wave":
             self.wave_started += 1
-            was_awaited = now < self.wave_next_at + LULL_SECONDS
+            was_awaited = now < self.wave_next_at + WAVE_LULL_SECONDS
             self.wave_next_at = now + gap_after(self.wave_started, ticket_id, self.name)
             if is_wave_over(self.wave_started) or not was_awaited:
                 self.state = "open"
@@ -314,8 +314,8 @@ class Window(RelativeTimes):
         return UsagePlan(used + underway, (opened_at, 0.0), ends_at, resets_at, is_estimate=True)
 
 
-MOST_REPORTS = 16
-"""Windows of which a report is remembered: providers have two to five."""
+MOST_WINDOWS = 16
+"""Windows of one scope: providers have two to five, the rest were invented by whoever reports them."""
 CONTRADICTION_SECONDS = 60.0
 """A window that was reported open so shortly before it "closes", while several ran, may still be open. A minute is
 about one turn."""
@@ -325,7 +325,7 @@ def note_open(reports: dict[str, float], window: str, now: float) -> None:
     """Remember that the window was just reported open."""
     reports.pop(window, None)
     reports[window] = now
-    if len(reports) > MOST_REPORTS:
+    if len(reports) > MOST_WINDOWS:
         del reports[next(iter(reports))]
 
 

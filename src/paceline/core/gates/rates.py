@@ -16,7 +16,7 @@ from paceline.core.values.settings import Rate
 from paceline.core.values.tickets import LaneKey, Reason, Ticket, lane_key
 
 RATE_SPAN_SECONDS = 60.0
-"""Rates are per minute, as providers state them."""
+"""Rates are per minute, as providers state them. Over less than a minute a burst would pass for a rate."""
 ENTRY_SECONDS = 1.0
 """What started within a second is counted as one: a minute takes at most sixty entries, however busy it was."""
 FIRST_GUESS_TOKENS = 1
@@ -210,8 +210,6 @@ def _time_until_gone(entries: list[Entry], field: str, over: int, now: float) ->
 
 LARGE_RUN = 6.0
 """A large run in means: sizes have a heavy tail, and one that does not fit the budget is refused at a cost."""
-SHORTEST_MEASURE_SECONDS = 60.0
-"""Over less than a minute a burst would pass for a rate."""
 LONGEST_MEASURE_SECONDS = 600.0
 """How long a guess that was far too fast may be corrected; in a longer time there may have been little to run."""
 SLOWER = 0.98
@@ -223,7 +221,7 @@ FALLEN = 0.6
 
 More may be chance: a budget per minute refuses a large run in a busy minute, however little went before.
 """
-FASTER = 0.005 / 60.0**2
+FASTER = 0.005 / RATE_SPAN_SECONDS**2
 """A measured rate is tried faster by this, times the square of the time without a refusal.
 
 That is 2 % after two minutes and half as much again after ten: it stays at the edge, and a slow one does not last.
@@ -245,13 +243,11 @@ BY_RETRY_AFTER = 0.5
 """A wait that the provider asks for lets at least one run pass; the one after it may have to wait as long again."""
 HELD_SECONDS = 1.0
 """A run that enters within a second of when the rate allowed it was held back by it. Else something else did."""
-LONGEST_WAIT_SECONDS = 60.0
-"""A minute without a run is a wait for the rate: a budget per minute is back by then. Longer ones are not."""
 DEPTH_SECONDS = 30.0
 """The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
 UNKNOWN = -math.inf
 """A time that an older snapshot lacks."""
-LEAST_RATE = 1.0 / 60.0
+LEAST_RATE = 1.0 / RATE_SPAN_SECONDS
 """One a minute: a lower rate would stop the scope for longer than a pause does."""
 
 
@@ -321,21 +317,21 @@ class LearnedRate(RelativeTimes):
         was_idle = seconds - self.waited > seconds * MOST_IDLE  # the bucket filled up, and that passed as well
         if was_idle:
             measured = tried * SLOWER
-        elif seconds >= SHORTEST_MEASURE_SECONDS:
+        elif seconds >= RATE_SPAN_SECONDS:
             measured = self._measured(seconds, tried)
         else:
             measured = self._corrected(seconds, tried)
         self.rate = max(LEAST_RATE, measured)
         self.level, self.seen_at, self.refused_at, self.resumes_at = 0.0, now, now, now
         self.wanted_at, self.is_wanted, self.tried_for = now, True, 0.0
-        if was_idle or seconds >= SHORTEST_MEASURE_SECONDS:
+        if was_idle or seconds >= RATE_SPAN_SECONDS:
             self.spent, self.waited, self.empty_at = 0.0, 0.0, now
 
     def _count_wait(self, now: float) -> None:
-        """Count the time since the last run as waited for. In a longer time the scope was closed."""
+        """Count the time since the last run as waited for, up to a minute: for longer, the scope was closed."""
         before = self.refused_at if self.wanted_at is None else self.wanted_at
         if self.is_wanted:
-            self.waited += min(max(0.0, now - before), LONGEST_WAIT_SECONDS)
+            self.waited += min(max(0.0, now - before), RATE_SPAN_SECONDS)
         self.wanted_at = max(now, before)
 
     def _measured(self, seconds: float, tried: float) -> float:

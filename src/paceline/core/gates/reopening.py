@@ -15,7 +15,7 @@ WAVE_SECONDS = 1.0
 """The first gap of a wave: time enough for a refusal to stop it."""
 WAVE_OVER_SECONDS = 0.02
 """A gap below this makes no difference: after 50 starts the wave is over."""
-LULL_SECONDS = 60.0
+WAVE_LULL_SECONDS = 60.0
 """If no waiter took its turn for this long, no crowd is left to hold back."""
 
 AFTER_RESET_SECONDS = (1.0, 3.0)
@@ -55,7 +55,7 @@ CONTRADICTED_PROBE_SECONDS = 90.0
 
 A wrong closing costs minutes, a needless probe costs one start.
 """
-DOUBTFUL_PROBE_SECONDS = 300.0
+DOUBTFUL_PROBE_SECONDS = UNKNOWN_RESET_SECONDS[0]
 """The first probe where the reset is implausible: it is probed as if it were unknown."""
 MOMENT_SECONDS = (5.0, 15.0)
 """The first looks after a reset that has passed and is stated again: most are stated in whole seconds or minutes."""
@@ -68,7 +68,7 @@ MOVED_LOOK_SECONDS = (7200.0, 14400.0)
 """Waits between probes after those, where a later reset is stated: it is now likelier than an earlier one."""
 SURPRISE_SPAN_SECONDS = 3600.0
 """How long before a stated reset is probed where resets of this window were wrong before: few are early by more."""
-SURPRISE_LOOK_SECONDS = 900.0
+SURPRISE_LOOK_SECONDS = LOOK_SECONDS[-1]
 """Waits between these looks, as after a reset that has passed."""
 MOST_SURPRISES = 3
 """Where their count stops: after as many resets on time they are believed again."""
