@@ -282,15 +282,20 @@ def _count(value: object) -> int | None:
     return int(value)
 
 
+def _first_budget(scope: Scope) -> HeaderBudget:
+    budget = HeaderBudget()
+    scope.gates.put(budget)
+    return budget
+
+
 def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None) -> list[Scope]:
     if signal.requests_remaining is not None or signal.tokens_remaining is not None:
-        budget = scope.gates.get(HeaderBudget) or HeaderBudget()
+        budget = scope.gates.header_budget or _first_budget(scope)
         is_run = slot is not None and SESSIONS not in slot.ticket.scopes
         asked_at = slot.admitted_at if slot is not None and is_run else ledger.now
         is_remembered = bool(ledger.recent) and ledger.recent[0][0] <= asked_at
         started = len(ledger.runs_since(scope, asked_at)) if is_remembered else None
         budget.on_reading(signal, asked_at, started, ledger.now)
-        scope.gates.put(budget)
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW
         _windows_of(scope).on_reading(name, signal, scope, scope.meter.began_at, ledger.now)
