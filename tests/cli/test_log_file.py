@@ -51,6 +51,18 @@ def test_a_log_that_cannot_be_written_is_one_line_on_the_terminal(
     )
 
 
+def test_a_log_whose_disk_is_full_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "paceline.log").symlink_to("/dev/full")
+    log = LogFile(tmp_path / "paceline.log")
+
+    log.handle(record("a pass failed"))
+    log.close()
+
+    assert capsys.readouterr().err == (
+        f"paceline: cannot write {tmp_path / 'paceline.log'}: No space left on device; log records are dropped\n"
+    )
+
+
 def test_a_warning_that_repeats_is_shown_once_in_ten_minutes() -> None:
     warnings = LastWarnings(ZoneInfo("UTC"))
     shown: list[str] = []

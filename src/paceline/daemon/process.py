@@ -115,6 +115,11 @@ class LogFile(logging.handlers.RotatingFileHandler):
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"paceline: cannot write {self.baseFilename}: {reason}; log records are dropped\n")
 
+    def close(self) -> None:
+        """Close the file. A record that a full disk has not taken is dropped, as was reported."""
+        with contextlib.suppress(OSError):
+            super().close()
+
 
 def _repeat_note(repeats: int) -> dict[str, object]:
     times = "once" if repeats == 1 else f"{repeats} times"
