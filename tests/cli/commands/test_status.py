@@ -74,7 +74,7 @@ def test_a_read_only_disk_is_named(workspace: Workspace) -> None:
     assert f"{workspace.home} cannot be changed: Read-only file system; make it writable" in said
 
 
-def test_an_engine_that_stands_still_is_named_by_status_and_why(workspace: Workspace) -> None:
+def test_an_engine_that_stands_still_is_named_by_status_why_and_doctor(workspace: Workspace) -> None:
     engine = workspace.start(
         "run", workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a", "b", head="max_sessions = 1")
     )
@@ -83,11 +83,12 @@ def test_an_engine_that_stands_still_is_named_by_status_and_why(workspace: Works
     with open_home() as home:
         until(lambda: home.trouble is not None)
     stopped = [workspace.run(*command).stdout for command in (("status",), ("why", "docs/a"), ("why", "docs/b"))]
+    stopped.append(workspace.run("doctor", code=1).stdout)
     os.kill(engine.pid, signal.SIGCONT)
     (workspace.folder / "go").touch()
     finish(engine)
     workspace.run("add", workspace.plan("true", "c", name="other"))
 
     said = f"process {engine.pid} of the engine is stopped or frozen; `kill -CONT {engine.pid}` continues one"
-    assert [said in " ".join(text.split()) for text in stopped] == [True] * 3
+    assert [said in " ".join(text.split()) for text in stopped] == [True] * 4
     assert "stopped or frozen" not in workspace.run("why", "other/c").stdout

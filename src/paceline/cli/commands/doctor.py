@@ -163,7 +163,7 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
             home.store.append_events([])  # an empty transaction: it fails if the store cannot be written
             home.offline_state(time.time())  # fails if what was learnt cannot be read
             home.store.check()
-            loss = home.lost_work
+            loss, trouble = home.lost_work, home.trouble
     except errors.PacelineError as error:
         yield Finding("home", "wrong", str(error), _fix_of_home(error, settings))
         return
@@ -179,6 +179,8 @@ def _home(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterat
     detail = f"{free / (1 << 30):.1f} GB free"
     is_full = free < LEAST_FREE_BYTES
     yield Finding("disk", "wrong" if is_full else "ok", detail, HOME_FIXES[errors.StoreFull] if is_full else None)
+    if trouble is not None and not is_full:
+        yield Finding("engine", "wrong", f"nothing starts: {trouble}")
 
 
 def _address(settings: Settings) -> Iterator[Finding]:
