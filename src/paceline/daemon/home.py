@@ -124,11 +124,16 @@ class Home:
     @property
     def trouble(self) -> str | None:
         """Why nothing can start or be stored now: an engine that stands still does neither."""
+        return self.standstill or store_trouble(self.path)
+
+    @property
+    def standstill(self) -> str | None:
+        """What is said of an engine here that does nothing, not even answer. None if it runs, or there is none."""
         leader = self.lock(election.ENGINE).holder()
-        if leader is not None and _stands_still(leader.pid):
-            process = f"process {leader.pid} of the engine"
-            return f"{process} is stopped or frozen; `kill -CONT {leader.pid}` continues one that was stopped"
-        return store_trouble(self.path)
+        if leader is None or not _stands_still(leader.pid):
+            return None
+        process = f"process {leader.pid} of the engine"
+        return f"{process} is stopped or frozen; `kill -CONT {leader.pid}` continues one that was stopped"
 
     @cached_property
     def lost_work(self) -> str | None:

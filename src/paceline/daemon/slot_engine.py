@@ -42,9 +42,16 @@ class SlotEngineStarter:
         self._started: tuple[int, int] | None = None
         """The process that was started and not seen to end, and the pipe with its errors."""
         self._started_at = 0.0
+        self._standstill: str | None = None
 
     def ensure(self) -> None:
-        """Start an engine unless one leads or is being started. Raise `LaunchFailed` if it could not begin."""
+        """Start an engine unless one leads or is being started. Raise `LaunchFailed` if it could not begin.
+
+        An engine that stands still keeps the lead: that is logged once, and the program waits.
+        """
+        before, self._standstill = self._standstill, self._home.standstill
+        if self._standstill is not None and before is None:
+            log.warning("nobody gets a slot: %s", self._standstill)
         if self._started is not None and not self._has_ended(*self._started):
             return
         if self._home.leader() is None and time.monotonic() - self._started_at >= RETRY_SECONDS:

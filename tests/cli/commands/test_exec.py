@@ -45,6 +45,23 @@ def test_it_waits_for_its_place_and_says_why(workspace: Workspace, monkeypatch: 
     assert lines_of(workspace.folder / "ends") == ["a", "b"]
 
 
+def test_an_engine_that_stands_still_is_named_to_who_waits_for_it(workspace: Workspace) -> None:
+    engine = workspace.start("run", workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a"))
+    read_until(engine, "started docs/a")
+    os.kill(engine.pid, signal.SIGSTOP)
+    waiting = workspace.start("exec", "--", "echo", "hi")
+    assert waiting.stderr is not None
+    said = next(line for line in waiting.stderr if line.startswith("nobody"))
+    os.kill(engine.pid, signal.SIGCONT)
+    (workspace.folder / "go").touch()
+
+    assert (finish(waiting)[:2], finish(engine)[0]) == ((0, "hi\n"), 0)
+    assert said == (
+        f"nobody gets a slot: process {engine.pid} of the engine is stopped or frozen; "
+        f"`kill -CONT {engine.pid}` continues one that was stopped\n"
+    )
+
+
 def test_an_engine_takes_over_and_counts_what_is_held(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_POOL", "1")
     held = workspace.start("exec", "--", "sh", "-c", GATED.format("a"))
