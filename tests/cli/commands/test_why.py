@@ -2,11 +2,16 @@
 
 import time
 
+import msgspec
 import pytest
 from tests.cli.conftest import Workspace, finish, park, read_until
 
+from paceline.core import Deferred
+from paceline.core.signals import BillingStop
 from paceline.daemon.home import open_home
-from paceline.store import SpendRow
+from paceline.engine.capacity.governor_state import save_governor
+from paceline.engine.journal import WHY_STATE
+from paceline.store import Campaign, SpendRow, UnitSpec
 
 WAITING = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done"
 
@@ -70,6 +75,26 @@ def test_why_of_a_unit_that_a_campaign_does_not_have_names_those_it_has(workspac
     said = workspace.run("why", "docs/something-else", code=2).stderr
 
     assert "there is no unit, account, pool or key 'docs/something-else'; docs has docs/a, docs/b" in said
+
+
+def test_why_of_a_unit_with_two_held_accounts_says_once_since_when_it_waits(workspace: Workspace) -> None:
+    names = ("max-1", "max-2")
+    details = [f"{name} is not paid" for name in names]
+    with open_home() as home:
+        campaign = Campaign(name="docs", command=("true",), accounts=names)
+        home.store.add_campaign(campaign, [UnitSpec(id="a", prompt="Do it.")], update=False, now=1.0)
+        governor = home.offline_state(0.0).governor
+        waits = dict[str, Deferred]()
+        for name, detail in zip(names, details, strict=True):
+            governor.report(f"anthropic/{name}", BillingStop(detail=detail), now=0.0)
+            waits[f"docs {name}"] = Deferred(name, "held", f"anthropic/{name}", detail)
+        save_governor(home.store, governor)
+        home.store.save_state(WHY_STATE, msgspec.json.encode(waits))
+
+    said = workspace.run("why", "docs/a").stdout
+
+    assert [detail in said for detail in details] == [True, True]
+    assert [line.split()[0] for line in said.splitlines()].count("since") == 1
 
 
 ACCOUNTS = """
