@@ -310,12 +310,9 @@ def key_variable(profile: AgentProfile, account: Account) -> str:
 
 
 def _expanded(env: Mapping[str, str], base_env: Mapping[str, str]) -> dict[str, str]:
-    return {name: _expand_home(value, base_env) for name, value in env.items()}
-
-
-def _expand_home(value: str, base_env: Mapping[str, str]) -> str:
-    home = base_env.get("HOME")
-    return home + value[1:] if home and (value == "~" or value.startswith("~/")) else value
+    """Return the variables with `~` as the home folder."""
+    home = base_env.get("HOME") or "~"
+    return {name: home + value[1:] if f"{value}/".startswith("~/") else value for name, value in env.items()}
 
 
 # -- values in code ---------------------------------------------------------------------------------

@@ -80,8 +80,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     def home(self) -> Path:
         return Path(self.env.get("HOME") or os.path.expanduser("~"))
 
-    def folder(self, variable: str, *default: str) -> Path:
-        """Return the folder that the variable names, else one in the home folder."""
+    @property
+    def repository(self) -> Path:
+        """The folder of the git repository, else the working directory."""
+        return next((folder for folder in self.upward() if (folder / ".git").exists()), Path(self.cwd))
+
+    def folder(self, variable: str, *default: str | Path) -> Path:
+        """Return the folder or file that the variable names, else one in the home folder or at a path of its own."""
         named = self.env.get(variable)
         return Path(self.cwd, named) if named else self.home.joinpath(*default)
 

@@ -12,17 +12,12 @@ _YAML_KEY = re.compile(rf"^[ \t]*-?[ \t]*({_KEY_NAME.pattern})[ \t]*:[ \t]*(\S.*
 
 def inspect(around: Surroundings) -> None:
     """Report what in the configuration of aider would bill a key."""
-    folders = [around.home, _repository(around), Path(around.cwd)]
+    folders = [around.home, around.repository, Path(around.cwd)]
     dotenvs = [folder / ".env" for folder in folders] + [around.home / ".aider" / "oauth-keys.env"]
     for file, variables in around.load(dotenvs, parse_dotenv):
         around.report_keys(file, variables, _DOTENV_KEY)
     for file, names in around.load([folder / ".aider.conf.yml" for folder in folders], _yaml_keys):
         around.report_keys(file, names, _KEY_NAME)
-
-
-def _repository(around: Surroundings) -> Path:
-    """Return the folder of the git repository, which aider searches too."""
-    return next((folder for folder in around.upward() if (folder / ".git").exists()), Path(around.cwd))
 
 
 def _yaml_keys(text: str) -> dict[str, str]:

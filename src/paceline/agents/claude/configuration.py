@@ -32,7 +32,7 @@ def inspect(around: Surroundings) -> None:
             named = around.load([Path(around.cwd, given)], parse_json)
         for file, settings in named:
             _in_settings(file, settings, around)
-    own = around.folder("CLAUDE_CONFIG_DIR") if around.env.get("CLAUDE_CONFIG_DIR") else around.home
+    own = around.folder("CLAUDE_CONFIG_DIR")
     logins = [own / ".claude.json", around.folder("CLAUDE_CONFIG_DIR", ".claude") / ".config.json"]
     for file, account in around.load(logins, parse_json):
         # With a login beside it, the login is used, but Claude Code names the key as the payer.
@@ -44,11 +44,10 @@ def _files(around: Surroundings) -> list[Path]:
     own = around.folder("CLAUDE_CONFIG_DIR", ".claude")
     project = Path(around.cwd, ".claude")
     managed = around.system("etc", "claude-code")
-    repository = next((folder for folder in around.upward() if (folder / ".git").exists()), Path(around.cwd))
     return [
         own / "settings.json",
         project / "settings.json",
-        repository / ".claude" / "settings.local.json",
+        around.repository / ".claude" / "settings.local.json",
         project / "settings.local.json",
         own / "remote-settings.json",
         managed / "managed-settings.json",

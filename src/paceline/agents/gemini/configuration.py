@@ -25,14 +25,10 @@ def _settings_files(around: Surroundings) -> list[Path]:
     """Return the files of settings, the strongest last."""
     system = around.system("etc", "gemini-cli")
     return [
-        around.folder("GEMINI_CLI_SYSTEM_DEFAULTS_PATH")
-        if around.env.get("GEMINI_CLI_SYSTEM_DEFAULTS_PATH")
-        else system / "system-defaults.json",
+        around.folder("GEMINI_CLI_SYSTEM_DEFAULTS_PATH", system / "system-defaults.json"),
         around.folder("GEMINI_CLI_HOME") / ".gemini" / "settings.json",
         Path(around.cwd, ".gemini", "settings.json"),
-        around.folder("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
-        if around.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
-        else system / "settings.json",
+        around.folder("GEMINI_CLI_SYSTEM_SETTINGS_PATH", system / "settings.json"),
     ]
 
 
