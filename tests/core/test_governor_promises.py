@@ -107,6 +107,19 @@ def test_a_reset_stays_where_it_is_on_the_calendar_when_the_clock_is_set_back() 
     assert let_in(governor, 1603.0) == ["canary"]
 
 
+def test_a_clock_that_was_days_ahead_keeps_nobody_out_for_days_once_it_is_set_back() -> None:
+    # given a window that closes while the clock is ten days ahead
+    governor, days, hours = governor_with(4), 10 * 86400.0, 6 * 3600.0
+    governor.report("umans", QuotaClosed(resets_at=days + 1600.0, source="field"), now=days + 1000.0)
+    governor.request(run("canary"), now=days + 1000.0)
+    # when the clock is set right
+    governor.advance(now=1000.0)
+    # then somebody looks some hours after the reset at the latest
+    look_at = first_look(days + 1600.0) - days + hours
+    assert governor.next_wakeup() == look_at
+    assert let_in(governor, look_at) == ["canary"]
+
+
 @pytest.mark.parametrize("seconds", [0.001, 0.5])
 def test_a_clock_that_trembles_changes_nothing(seconds: float) -> None:
     governor = governor_with(1)

@@ -15,6 +15,7 @@ from paceline.core.gates.reopening import (
     CONTRADICTED_PROBE_SECONDS,
     DOUBTFUL_PROBE_SECONDS,
     EARLY_PROBE_SECONDS,
+    LONGEST_LOOK_SECONDS,
     READ_PROBE_SECONDS,
     RESET_WOBBLE_SECONDS,
     UNTRUSTED_CONFIDENCE,
@@ -238,11 +239,15 @@ class Window(RelativeTimes):
             self.resets_at, self.source, self.seen_at = resets_at, "header", now
 
     def shift(self, seconds: float) -> None:
-        """Shift with the clock. A reset is a point on the calendar and stays; a probe before it is a wait from now."""
+        """Shift with the clock. A reset is a point on the calendar and stays; a probe before it is a wait from now.
+
+        Where the clock was ahead by more than a few hours, the reset may be as wrong as it was: somebody looks sooner.
+        """
         super().shift(seconds)
         resets = self.reopening.stated if self.resets_at is None else (self.resets_at, *self.reopening.stated)
-        if self.probe_at is not None and self.probe_at not in map(first_look, resets):
-            self.probe_at -= seconds
+        if self.probe_at is not None:
+            is_at_reset = self.probe_at in map(first_look, resets)
+            self.probe_at -= max(0.0, seconds - LONGEST_LOOK_SECONDS) if is_at_reset else seconds
         if self.plan_from is not None:
             self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
         self.period.shift(seconds)
