@@ -66,6 +66,19 @@ def test_a_senseless_field_of_a_signal_is_unknown(kind: type[Signal], field: str
         assert again.status("umans", now=1003.0) is not None
 
 
+def test_a_count_beyond_all_sense_leaves_a_snapshot_that_can_be_restored() -> None:
+    # given a budget whose limit is near the largest number there is
+    governor = Governor(now=0.0)
+    reading = Budget(tokens_remaining=0, tokens_limit=10**308, tokens_reset_at=60.0)
+    # when it is stated again and again
+    for now in (0.0, 1.0, 2.0, 3.0):
+        governor.report("umans", reading, now=now)
+    # then what was learnt from it can be stored
+    stored = msgspec.json.encode(governor.snapshot())
+    assert msgspec.json.decode(stored, type=Snapshot) == governor.snapshot()
+    Governor.restore(msgspec.json.decode(stored, type=Snapshot), now=3.0)
+
+
 def test_a_budget_that_resets_in_the_year_57000_blocks_nobody() -> None:
     governor = Governor(now=1_790_000_000.0)
     governor.report("umans", Budget(requests_remaining=0, requests_reset_at=1_790_000_060_000.0), now=1_790_000_000.0)

@@ -150,6 +150,8 @@ KINDS: Final[dict[str, type[AnySignal]]] = {
 """The signals by their names on the wire."""
 
 
+_LARGEST_COUNT: Final = 1e15
+"""More tokens than any limit has. Sums of larger numbers could be infinite, which no snapshot can store."""
 _YEAR_9999: Final = 253_370_764_800.0
 """Times beyond this were meant in milliseconds, and no calendar can show them."""
 
@@ -190,9 +192,9 @@ def _time(value: object) -> float | None:
 
 
 def _count(value: object) -> int | None:
-    """Return a whole number from zero up, without its fraction; None for anything else."""
+    """Return a whole number from zero up, without its fraction; None for anything else, and for more than can be."""
     number = _number(value)
-    return None if number is None else int(number)
+    return None if number is None or number > _LARGEST_COUNT else int(number)
 
 
 def _text(value: object) -> str | None:
