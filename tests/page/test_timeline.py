@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from tests.page.conftest import MakeDaemon
 from tests.page.daemon import WAIT_FOR_FILE, finish_units, page_address
 
-from paceline.core.signals import QuotaClosed, RateLimited
+from paceline.core.signals import QuotaClosed, RateLimited, Unreachable
 from paceline.events import Event
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -65,6 +65,17 @@ async def test_refusals_and_spent_windows_are_marked(make_daemon: MakeDaemon, pa
 
     bars = page.locator("#timeline .session-bars canvas")
     await expect(bars).to_have_attribute("aria-label", "1 session in the last 60 s, 1 429, 1 closed window")
+
+
+async def test_a_provider_that_nobody_reached_is_not_drawn_as_a_refusal(make_daemon: MakeDaemon, page: Page) -> None:
+    daemon = await make_daemon(ACCOUNT)
+    daemon.engine.limiter.report("anthropic/max-1", Unreachable(detail="connection refused"))
+
+    await page.goto(page_address(daemon))
+
+    await expect(page.locator("#timeline .legend li")).to_have_text(["nobody answered"])
+    bars = page.locator("#timeline .session-bars canvas")
+    await expect(bars).to_have_attribute("aria-label", "0 sessions in the last 60 s, 0 429s, 0 closed windows")
 
 
 async def test_the_chart_shows_the_chosen_scope_and_a_reload_keeps_it(make_daemon: MakeDaemon, page: Page) -> None:

@@ -68,9 +68,23 @@ async def test_a_waiting_unit_says_why_it_waits(daemon: Daemon, page: Page) -> N
     await expect(why).to_have_text("the campaign docs is paused")
 
 
+async def test_the_name_of_a_unit_is_whole_on_a_small_screen(daemon: Daemon, page: Page) -> None:
+    name = "src/payments/reconcile.py"
+    daemon.add("typing", WAIT_FOR_FILE, name)
+
+    await page.goto(page_address(daemon))
+
+    link = page.locator(f"[data-unit='typing/{name}'] .link")
+    await expect(link).to_have_text(f"typing/{name}")
+    assert page.viewport_size == {"width": 1280, "height": 900}
+    widths = "[...node.children].filter((part) => part.scrollWidth > part.clientWidth).length"
+    assert await link.evaluate(f"node => {widths}") == 0
+
+
 async def test_units_are_filtered_by_campaign_and_state_and_a_reload_keeps_it(daemon: Daemon, page: Page) -> None:
     daemon.add("docs", WAIT_FOR_FILE, "a", "b", max_sessions=1)
     daemon.add("other", "true", "x", "y")
+    await daemon.until(lambda: daemon.counts("other").done == 2)  # those that run come first
     await page.goto(page_address(daemon))
     rows = page.locator("#units .unit-row:not(.blank) .link")
     await expect(rows).to_have_text(["docs/a", "docs/b", "other/x", "other/y"])
