@@ -266,6 +266,16 @@ async def test_a_unit_without_its_output_is_not_done(tmp_path: Path, leaves: str
         assert (harness.unit("night/a").state, harness.unit("night/a").reason) == ("quarantined", reason)
 
 
+async def test_a_program_that_is_not_the_agent_does_no_work() -> None:
+    """Such as another program of the same name, or a wrapper that prints its usage."""
+    async with EngineHarness(lambda _: Run(stdout="Usage: claude [options]\n")) as harness:
+        harness.add_claude("night", 1, max_attempts=1)
+        await harness.run(90.0)
+
+        reason = "exit code 0, but it printed no event of claude: is claude another program?"
+        assert (harness.unit("night/u0").state, harness.unit("night/u0").reason) == ("quarantined", reason)
+
+
 async def test_a_unit_with_its_output_is_done(tmp_path: Path) -> None:
     def write() -> None:
         (tmp_path / "out.md").write_text("all of it")

@@ -395,7 +395,13 @@ def not_started_outcome(message: str, *, is_elsewhere: bool = False) -> AttemptO
 
 
 def _checked_success(session: LiveSession) -> AttemptOutcome:
-    """Return success only if the output that the plan names was written since the conversation began."""
+    """Return success only if an agent spoke, and the output that the plan names was written since it began."""
+    facts = session.output.facts
+    has_spoken = session.has_answered or facts.session_id or facts.model or facts.turns or facts.tokens
+    if session.profile.stream == "json" and not has_spoken:
+        program = session.profile.start[0]
+        reason = f"exit code 0, but it printed no event of {session.profile.name}: is {program} another program?"
+        return AttemptOutcome(ending="failed", reason=reason)
     problem = session.output.output_problem(session.unit)
     if problem is None:
         return AttemptOutcome(ending="succeeded", reason="done")
