@@ -31,7 +31,9 @@ async def test_a_missing_log_is_said_in_its_place_and_hides_nothing_else(
 
     await expect(panel.locator(".badge")).to_have_text("unverified")
     await expect(panel.locator("[data-fact='Attempts'] dd")).to_have_text("1")
-    await expect(panel.get_by_role("tabpanel")).to_contain_text("docs/a has no output any more")
+    await expect(panel.get_by_role("tabpanel")).to_contain_text(
+        "docs/a has no output: its session never began, or the output has been removed"
+    )
     await expect(panel.locator(".banner")).to_be_hidden()
     await panel.get_by_role("tab", name="Prompt").click()
     await expect(panel.locator(".text")).to_have_text("do a")

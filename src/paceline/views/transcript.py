@@ -32,6 +32,7 @@ DRAWN_BYTES: Final = 64 * 1024
 """How much of the end of a recording a screen is drawn from: a full redraw of a large terminal fits."""
 TAIL_BYTES: Final = 256 * 1024
 """How much of the end of an output the end of a transcript is read from: events are much longer than their text."""
+NO_OUTPUT: Final = "has no output: its session never began, or the output has been removed"
 _INDENT: Final = " " * WIDTH
 
 

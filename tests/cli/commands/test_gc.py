@@ -33,7 +33,7 @@ def test_gc_removes_old_output_but_not_that_of_units_that_a_person_must_see(work
     assert "and 0 events" in said
     assert workspace.run_json("gc")["outputs"] == {"attempts": 0, "bytes": 0}
     workspace.run("logs", "docs/bad")
-    assert "has been removed" in workspace.run("logs", "docs/good", code=2).stderr
+    assert "the output has been removed" in workspace.run("logs", "docs/good", code=2).stderr
 
 
 def test_gc_knows_the_units_of_attempts_that_an_earlier_version_made(workspace: Workspace) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 from tests.cli.conftest import Workspace, finish, read_until
 from tests.cli.terminal import on_terminal
 
+from paceline.daemon.home import open_home
+from paceline.testing.store_steps import add, claim, ended, record, specs, stored
+
 
 def test_logs_show_the_last_try_and_pass_bytes_to_a_pipe(workspace: Workspace) -> None:
     workspace.run("run", workspace.plan(r"printf 'out \033[31mred\n'; echo err >&2", "a"))
@@ -22,6 +25,19 @@ def test_logs_of_what_never_ran_say_so(workspace: Workspace) -> None:
     workspace.run("add", workspace.plan("true", "a"))
 
     assert "has not been started yet" in workspace.run("logs", "a", code=2).stderr
+
+
+def test_logs_of_a_session_that_never_began_do_not_say_that_they_were_removed(workspace: Workspace) -> None:
+    with open_home() as home:
+        add(home.store, specs("a"))
+        claim(home.store)
+        record(home.store, [ended(stored(home.store, "night/a"), "barred")])
+
+    said = workspace.run("logs", "a", code=2).stderr
+
+    assert said == (
+        "Error: night/a has no output: its session never began, or the output has been removed (attempt attempt-0)\n"
+    )
 
 
 def test_logs_on_a_terminal_hold_nothing_that_steers_it(workspace: Workspace) -> None:

@@ -33,7 +33,7 @@ from paceline.hosts.worker.job_runner import output_piece
 from paceline.redaction import without_secrets
 from paceline.store import Unit
 from paceline.views.safe_text import plain_text
-from paceline.views.transcript import last_output, transcript_provider
+from paceline.views.transcript import NO_OUTPUT, last_output, transcript_provider
 from paceline.views.unit_changes import UnitDiff, unit_change, unit_diff
 from paceline.views.units import (
     UnitDetail,
@@ -239,7 +239,7 @@ async def get_log(
     provider = transcript_provider(context.store, context.settings, unit)
     async with output_folder(context, unit, max(tail_bytes, SCREEN_BYTES)) as folder:
         if unit.attempt_id is None or folder is None:
-            why = "has not been started yet" if unit.attempt_id is None else "has no output any more"
+            why = "has not been started yet" if unit.attempt_id is None else NO_OUTPUT
             raise UnknownName(f"{unit.id} {why}")
         channels = [each for each in CHANNELS if channel in (None, each)]
         texts, is_truncated = await asyncio.to_thread(_read_tails, folder, channels, tail_bytes)

@@ -23,7 +23,7 @@ from paceline.errors import PacelineError, UnknownName
 from paceline.executors.spool import OutputReader, is_locked
 from paceline.store import Unit
 from paceline.views.safe_text import printable
-from paceline.views.transcript import Passage, TranscriptText, transcript_provider
+from paceline.views.transcript import NO_OUTPUT, Passage, TranscriptText, transcript_provider
 from paceline.views.unit_changes import unit_change, unit_patch
 
 ANSWER_SECONDS = 30.0
@@ -72,7 +72,7 @@ def _output_folder(home: Home, unit: Unit) -> str:
         raise UnknownName(f"{unit.id} has not been started yet; `paceline why {unit.id}` shows what holds it")
     folder = home.spool().folder(unit.attempt_id)
     if folder is None:
-        raise UnknownName(f"the output of {unit.id} has been removed (attempt {unit.attempt_id})")
+        raise UnknownName(f"{unit.id} {NO_OUTPUT} (attempt {unit.attempt_id})")
     return folder
 
 

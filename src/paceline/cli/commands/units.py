@@ -179,7 +179,8 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
     if view.files_changed is not None:
         facts.append(("change", output.change_text(view.files_changed, view.lines_added, view.lines_removed)))
     is_here = view.host in (None, this_host())
-    where = f" (on {view.host})" if not is_here else "" if os.path.isdir(view.workspace or "") else " (removed)"
+    is_gone = "removed" if view.state == "done" else "not there"
+    where = f" (on {view.host})" if not is_here else "" if os.path.isdir(view.workspace or "") else f" ({is_gone})"
     facts.append(("workspace", f"{view.workspace}{where}" if view.workspace else ""))
     facts += [
         ("branch", view.branch or ""),

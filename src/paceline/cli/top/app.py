@@ -46,6 +46,7 @@ from paceline.errors import PacelineError
 from paceline.events import Event
 from paceline.store import Unit
 from paceline.views import units
+from paceline.views.transcript import NO_OUTPUT
 from paceline.views.why import Why
 
 # -- dialogs; each returns a value --------------------------------------------------------------------
@@ -245,7 +246,7 @@ class UnitScreen(ModalScreen[None]):
         _add_section(text, "prompt", printable(unit.prompt[:LONGEST_PROMPT]))
         _add_section(text, "events", "\n".join(self._event_lines(unit)))
         if unit.attempt is not None:
-            screen = (unit.screen or "nothing was printed") if found.has_output else "the output has been removed"
+            screen = (unit.screen or "nothing was printed") if found.has_output else f"it {NO_OUTPUT}"
             _add_section(text, "last screen", screen)
         return text
 
