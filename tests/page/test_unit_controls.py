@@ -245,7 +245,7 @@ async def test_the_table_is_one_tab_stop_with_headers_and_whole_names(daemon: Da
     table = page.get_by_role("table", name="Units")
     first = table.get_by_role("button", name=f"docs/{names[0]}", exact=True)
     await expect(first).to_be_visible()
-    await expect(table.get_by_role("columnheader")).to_have_text(["Unit", "State", "Account", "When", "Why"])
+    await expect(table.get_by_role("columnheader")).to_have_text(["Unit", "State", "When", "Why"])  # no account
     await expect(table.locator("[tabindex='0']")).to_have_count(1)
 
     await first.focus()
