@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from paceline.api.auth import App, Receive, Scope, Send
@@ -64,8 +66,10 @@ def leader_at(url: str | None, machine: str | None = None) -> Leader:
 
 
 @contextlib.asynccontextmanager
-async def standby_of(leader: Leader | None) -> AsyncIterator[httpx.AsyncClient]:
-    proxy = LeaderProxy(lambda: leader, TOKENS)
+async def standby_of(*leaders: Leader | None) -> AsyncIterator[httpx.AsyncClient]:
+    """A process that finds these leaders, one after the other, and then the last one each time."""
+    found = list(leaders)
+    proxy = LeaderProxy(lambda: found.pop(0) if len(found) > 1 else found[0], TOKENS)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -134,6 +138,26 @@ async def test_a_slot_without_a_key_is_not_requested_twice() -> None:
         refused = await client.post("/v1/slots", json={"scope": "anthropic"})
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "requests"), [("/v1/pool", 200, [("PUT", "/v1/pool")]), ("/v1/slots", 503, [])]
+)
+async def test_a_change_that_a_frozen_leader_has_taken_in_is_not_left_to_it_once_another_one_leads(
+    path: str, status: int, requests: list[tuple[str, str]]
+) -> None:
+    """A slot without a key is refused: the frozen one may have granted it."""
+    seen = Seen()
+    method = "POST" if path == "/v1/slots" else "PUT"
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # the kernel takes in what comes
+        before = leader_at(f"http://127.0.0.1:{frozen.getsockname()[1]}")
+        async with serve(seen) as served:
+            after = msgspec.structs.replace(leader_at(served.url), owner="two")
+            async with standby_of(before, before, None, after) as client:
+                answered = await client.request(method, path, json={})
+
+    assert answered.status_code == status
+    assert [(method, path) for method, path, _ in seen.requests] == requests
 
 
 async def test_a_call_that_the_leader_breaks_off_again_is_answered_in_the_shape_of_the_provider() -> None:

@@ -6,8 +6,8 @@ one. Never here: reading, which the standby does itself, and rights, which were 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
 
 import httpx
 
@@ -110,7 +110,8 @@ class LeaderProxy:
             leader = self._find_leader()
             if leader is not None:
                 try:
-                    answer = await self._ask(leader, scope, body, is_call=is_call)
+                    asking = self._ask(leader, scope, body, is_call=is_call)
+                    answer = await (asking if is_call else self._while_it_leads(leader, asking))
                 except _CannotReach as error:
                     why = str(error)
                 except httpx.TransportError as error:
@@ -127,6 +128,21 @@ class LeaderProxy:
                         why = f"{leader} cannot answer now"
             await asyncio.sleep(RETRY_SECONDS)
         await _refuse(scope, send, 503, f"{why}; try again")
+
+    async def _while_it_leads(self, leader: Leader, asked: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+        """Return the answer to a change. A frozen leader takes it in, and does not answer before it continues.
+
+        A call is left with its leader, which continues it also without the lead.
+        """
+        asking = asyncio.ensure_future(asked)
+        try:
+            while not (await asyncio.wait({asking}, timeout=RETRY_SECONDS))[0]:
+                present = self._find_leader()
+                if present is not None and present.owner != leader.owner:
+                    raise httpx.ReadTimeout("another engine leads now")
+            return await asking
+        finally:
+            asking.cancel()
 
     async def _ask(self, leader: Leader, scope: Scope, body: bytes, *, is_call: bool) -> httpx.Response:
         """Send the request to the leader, and return its answer, whose body is still to come."""
