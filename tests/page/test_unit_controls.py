@@ -76,7 +76,7 @@ async def test_stopped_units_come_first_and_the_order_of_the_plans_can_be_chosen
     await page.get_by_label("Order", exact=True).select_option("plan")
 
     await expect(rows).to_have_text(["first/a", "first/b", "second/c"])
-    assert "order=plan" in page.url
+    await expect(page).to_have_url(re.compile("order=plan"))
 
 
 async def test_a_unit_is_retried_stopped_and_cancelled_in_its_panel(daemon: Daemon, page: Page) -> None:
