@@ -224,6 +224,23 @@ def test_a_call_that_a_crash_ends_has_cost_its_estimate() -> None:
     assert sum(each.dollars for each in store.spend()) == pytest.approx(1.0 + DOLLARS) == spent(crashed)
 
 
+def test_a_call_that_is_sent_as_one_ends_does_not_hide_what_that_one_takes_back() -> None:
+    """Both have as many tokens, but of another kind, so of another price."""
+    ledger, store = SpendLedger(PRICES, VirtualClock(NOON)), SqliteStore.in_memory()
+    ledger.use_store(store)
+    refused = ledger.reserve(record(), TEAM, WORK, Estimate(Tokens(output=MILLION)))
+    ledger.save()
+    running = ledger.reserve(record(), TEAM, WORK, Estimate(Tokens(input=MILLION)))
+    ledger.release(refused)
+    ledger.save()
+    assert sum(each.dollars for each in store.spend()) == pytest.approx(1.0)
+
+    ledger.settle(running, record(tokens=dollars(0.5)))
+    ledger.save()
+
+    assert sum(each.dollars for each in store.spend()) == pytest.approx(0.5)
+
+
 class Unreliable(SqliteStore):
     """A store that answers, writes and does not answer, or does not write."""
 

@@ -98,6 +98,8 @@ SpendId = tuple[str, str, float, str, str]
 """The day, the key and when it was created, the account and the model of a sum."""
 
 _KINDS: Final = ("input", "output", "cache_read", "cache_write")
+_DUST: Final = 1e-9
+"""Dollars that are nothing: what sums of floats leave over."""
 SPEND_COLUMNS: Final = (
     *("day", "key", "key_created_at", "account", "model"),
     *("requests", *_KINDS),
@@ -153,8 +155,12 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left of it: all of its calls were taken back."""
-        return not (self.requests or self.tokens.total or self.unpriced or self.estimated)
+        """Whether nothing is left of it: all of its calls were taken back.
+
+        Each number counts by itself. The tokens of one call may take the place of as many of another kind.
+        """
+        counts = (self.requests, *(getattr(self.tokens, kind) for kind in _KINDS), self.unpriced, self.estimated)
+        return not any(counts) and abs(self.billed) + abs(self.imputed) < _DUST
 
     def plus(self, other: "SpendRow", times: int = 1) -> "SpendRow":
         """Return the sum, under the names of this row. `times` -1 takes the other one back."""
