@@ -114,6 +114,12 @@ def test_tokens_of_a_body(body: object, tokens: int | None) -> None:
             Tokens(input=4, output=2, cache_read=6),
         ),
         ({"prompt_tokens": 10, "total_tokens": 10}, Tokens(input=10)),
+        (  # xAI and Google count thoughts in the sum alone
+            {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135,
+             "completion_tokens_details": {"reasoning_tokens": 94}},
+            Tokens(input=32, output=103),
+        ),
+        ({"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 3}, Tokens(input=10, output=2)),
         ({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": None}, Tokens(input=10, output=2)),
         ({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": "?"}, Tokens(input=10, output=2)),
         (

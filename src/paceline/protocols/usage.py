@@ -198,7 +198,10 @@ class TokenUsage(msgspec.Struct, frozen=True):
             read, written = _cached(self.prompt_tokens_details) if self.prompt_tokens_details else (0, 0)
             read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
             written = max(written, _count(self.cache_creation_input_tokens))
-            return _within(_count(self.prompt_tokens), _count(self.completion_tokens), read, written)
+            prompt, answer = _count(self.prompt_tokens), _count(self.completion_tokens)
+            if self.completion_tokens is not None:  # xAI and Google count thoughts in nothing but the sum
+                answer = max(answer, _count(self.total_tokens) - prompt)
+            return _within(prompt, answer, read, written)
         if self.input_tokens is not None or self.output_tokens is not None:
             read, written = _cached(self.input_tokens_details) if self.input_tokens_details else (0, 0)
             return Tokens(
