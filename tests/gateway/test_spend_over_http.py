@@ -88,13 +88,15 @@ class Priced:
 
 
 @asynccontextmanager
-async def priced(dollars: float = 0.30, store: SqliteStore | None = None, **limits: int) -> AsyncIterator[Priced]:
+async def priced(
+    dollars: float = 0.30, store: SqliteStore | None = None, provider: str = "anthropic", **limits: int
+) -> AsyncIterator[Priced]:
     clock, upstream = VirtualClock(START), Upstream()
     keys = Keys(ClientKey(name="team", budget=KeyBudget(dollars, "day"), created_at=START - 1.0))
     async with RawUpstream(upstream.handle) as server:
         harness = GatewayHarness(
-            account(server.url),
-            account(server.url, "capped", daily_budget=dollars),
+            account(server.url, provider=provider),
+            account(server.url, "capped", provider=provider, daily_budget=dollars),
             limiter=Limiter(clock=clock, slot_timeout=3600.0, limits=limits),
             clock=clock,
             keys=keys.known,
@@ -166,6 +168,50 @@ async def test_a_call_that_its_client_leaves_before_its_usage_has_come_costs_its
         (row,) = at.spend.unsaved()
 
     assert (row.requests, row.tokens.output, row.estimated) == (1, 3 * CENT, 1)
+
+
+async def test_an_answer_in_one_piece_costs_its_estimate_also_if_a_stream_was_asked_for() -> None:
+    async with priced() as at, await connect(at.harness.port) as client:
+        at.upstream.sends = -10
+        at.upstream.goes_on.set()
+        client.send(at.request(more=', "stream": true'))
+        await client.read_head()
+        client.reset()
+        await until(lambda: not at.harness.gateway.live)
+        (row,) = at.spend.unsaved()
+
+    assert (row.requests, row.tokens.output, row.estimated) == (1, 3 * CENT, 1)
+
+
+async def test_only_the_path_of_gemini_asks_for_a_stream() -> None:
+    async with priced(provider="google") as at, await connect(at.harness.port) as client:
+        body = b'{"generationConfig": {"maxOutputTokens": 3000}}'
+        path = b"/gateway/work/v1beta/models/m:generateContent?streamGenerateContent"
+        client.send(post(body, path=path, key=b"x-goog-api-key: " + text_of("team").encode()))
+        await until(lambda: at.upstream.running == 1)
+        client.reset()
+        await until(lambda: not at.harness.gateway.live)
+        (row,) = at.spend.unsaved()
+
+    assert row.tokens == Tokens(input=len(body) // 4, output=3000)
+
+
+async def test_a_body_whose_model_is_in_its_path_is_read_for_its_longest_answer() -> None:
+    async with priced(provider="google") as at, await connect(at.harness.port) as client:
+        body = b'{"contents": [%b0], "generationConfig": {"maxOutputTokens": 12000}}' % (b"0," * 100_000)
+        request = post(b"", path=b"/gateway/work/v1beta/models/m:generateContent", key=b"x-goog-api-key: k")
+        head = request.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+        client.send(head.replace(b": k\r\n", b": %b\r\n" % text_of("team").encode()))
+        await until(lambda: any(each.record.model == "m" for each in at.harness.gateway.live))
+        client.send(b"%x\r\n%b" % (len(body), body[:1000]))
+        await until(lambda: any(each.request_body.size for each in at.harness.gateway.live))
+        client.send(body[1000:] + b"\r\n0\r\n\r\n")
+        await until(lambda: at.upstream.running == 1)
+        reserved = [each.row.tokens for each in at.spend._open]
+        at.upstream.goes_on.set()
+        await client.read_message()
+
+    assert reserved == [Tokens(input=len(body) // 4, output=12_000)]
 
 
 async def test_the_longest_answer_is_reserved_also_if_it_is_named_at_the_end_of_a_large_body() -> None:

@@ -43,6 +43,8 @@ def test_tokens_are_the_body_and_the_longest_response() -> None:
         (b'{"max_tokens": 10, "n": null}', 10),
         (b'{"max_tokens": 10, "n": 90000000}', 10_000),
         (b'{"generationConfig": {"maxOutputTokens": 40, "candidateCount": 3}}', 120),
+        (b'{"generation_config": {"max_output_tokens": 40, "candidate_count": 3}}', 120),
+        (b'{"generationConfig": {"responseSchema": "%b", "maxOutputTokens": 40}}' % (b"s" * 20_000), 40),
         (b'{"model": "m", "max_tokens": null}', 0),
         (b'{"model": "m", "max_tokens": -4}', 0),
         (b'{"model": "m", "max_tokens": "many"}', 0),

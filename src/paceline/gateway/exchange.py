@@ -224,7 +224,7 @@ class Exchange:
         if request.route.pool is not None:
             self._pool = await self._pool_request(request, request.route.pool, model)
         record.model = kept_model(model)
-        is_stream = reader.is_stream or b"streamGenerateContent" in self.head.target
+        is_stream = reader.is_stream or self.head.target.partition(b"?")[0].endswith(b"streamGenerateContent")
         if request.keepalive is not None and is_stream and self.response.can_begin_early:
             family, headers = request.route.family, self._own_headers
             self._comments = WaitComments(self.response, record, request.keepalive, family, headers)

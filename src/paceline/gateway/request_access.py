@@ -649,6 +649,8 @@ class BodyRules(msgspec.Struct, frozen=True):
 
         check_one(model)
         if request.route.model is not None and home_family(provider) == "gemini":
+            while not body.is_complete and body.size < KEPT_BYTES:
+                await more()  # it names the longest answer
             return  # Google reads the model in the path and knows none of the other members
         members = await self._members(body, more)
         has_budget = self.budgeted is not None or (key is not None and key.budget is not None)

@@ -125,17 +125,20 @@ class RequestAccounting(gateway_calls.GatewayCalls):
 
         A call with a budget always counts, if need be by its bytes. One that is left before its usage is known, or that
         runs out of time, counts as its estimate: the provider works on it, or has done so. Of a stream that is the
-        request alone, because a provider stops to write when nobody reads.
+        request alone, because a provider stops to write when nobody reads. An answer in one piece is no stream, also
+        if one was asked for.
         """
         may_cost = call is not None and (call.head is not None or (body.is_complete and call.may_be_worked_on))
         if call is None or not may_cost or (call.head is not None and call.head.status >= FIRST_ERROR):
             self.spend.release(reserved)
             return
         is_unread = call.reader is None or not (call.reader.events or call.reader.usage.split)
+        is_stream = reserved.is_stream and (call.reader is None or call.reader.is_stream)
         used, coding = None, None
-        if call.head is None or (is_unread and not call.is_whole and not reserved.is_stream):
-            whole = reserved.row.tokens
-            used = TokensUsed(Tokens(input=whole.input) if reserved.is_stream else whole, is_estimated=True)
+        if call.head is None or (is_unread and not call.is_whole and not is_stream):
+            estimate = reserved.row.tokens
+            prompt = max(estimate.input, tokens_by_bytes(body.size, 0, is_compressed=False).tokens.input)
+            used = TokensUsed(Tokens(input=prompt, output=0 if is_stream else estimate.output), is_estimated=True)
         elif call.reader is None:
             coding = call.unread_coding
         else:

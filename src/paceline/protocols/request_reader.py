@@ -36,7 +36,8 @@ class MemberScanner:
     gave_up = False
     _steps = 0
     _state: State = "start"
-    _is_array = False
+    is_array = False
+    """Whether the document is an array, as far as it was scanned."""
     _depth = 0
     """Open brackets inside the current value."""
     _in_string = False
@@ -143,11 +144,11 @@ class MemberScanner:
             case "comma", b",":
                 self._state = "key"
             case (("comma" | "key"), b"}"):
-                self._state, self.ended = "object", not self._is_array
+                self._state, self.ended = "object", not self.is_array
             case (("start" | "object"), b"{"):
                 self._state = "key"
             case "start", b"[":
-                self._state, self._is_array = "object", True
+                self._state, self.is_array = "object", True
             case "object", b",":
                 pass
             case _:
@@ -220,7 +221,11 @@ megabytes of brackets would hold up everything else for seconds. A conversation 
 
 _RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 _ANSWERS = ("n", "best_of")
-_NAMES = frozenset({"model", "stream", "generationConfig", *_RESPONSE_LIMITS, *_ANSWERS})
+_GEMINI_NAMES = ("generationConfig", "generation_config")
+"""Google reads both spellings of every name."""
+_NAMES = frozenset({"model", "stream", *_GEMINI_NAMES, *_RESPONSE_LIMITS, *_ANSWERS})
+LONGEST_MEMBER = 65_536
+"""Bytes of a member that is read. The settings of Gemini can contain a schema of many KiB for its answer."""
 
 
 class RequestReader:
@@ -232,7 +237,7 @@ class RequestReader:
         """The longest response that the request allows, if the part read so far contains it. All `answers` together."""
         self.answers = 1
         """How many answers to its prompt the request wants. The response has all of them, and each is paid for."""
-        self._scanner = MemberScanner(_NAMES, most_steps=MOST_STEPS)
+        self._scanner = MemberScanner(_NAMES, longest=LONGEST_MEMBER, most_steps=MOST_STEPS)
         self._body_bytes = 0
 
     def feed(self, chunk: bytes) -> bool:
@@ -273,15 +278,25 @@ class RequestReader:
         if not found:
             return
         self.model = decoded(found.get("model"), _TEXT) or None
-        settings = decoded(found.get("generationConfig"), _GEMINI_SETTINGS) or _GeminiSettings()
-        self.answers = min(_largest(found, _ANSWERS, settings.candidateCount) or 1, MOST_ANSWERS)
-        longest = _largest(found, _RESPONSE_LIMITS, settings.maxOutputTokens)
+        settings = [each for name in _GEMINI_NAMES if (each := decoded(found.get(name), _GEMINI_SETTINGS)) is not None]
+        self.answers = min(_largest(found, _ANSWERS, *(each.answers for each in settings)) or 1, MOST_ANSWERS)
+        longest = _largest(found, _RESPONSE_LIMITS, *(each.longest for each in settings))
         self.max_tokens = None if longest is None else min(longest * self.answers, LARGEST_TOKENS)
 
 
 class _GeminiSettings(msgspec.Struct):
     maxOutputTokens: int | None = None  # noqa: N815 - Google's spelling
     candidateCount: int | None = None  # noqa: N815
+    max_output_tokens: int | None = None
+    candidate_count: int | None = None
+
+    @property
+    def longest(self) -> int | None:
+        return self.maxOutputTokens or self.max_output_tokens
+
+    @property
+    def answers(self) -> int | None:
+        return self.candidateCount or self.candidate_count
 
 
 _TEXT = msgspec.json.Decoder(str)
@@ -289,7 +304,7 @@ _NUMBER = msgspec.json.Decoder(int)
 _GEMINI_SETTINGS = msgspec.json.Decoder(_GeminiSettings)
 
 
-def _largest(found: Mapping[str, bytes], names: Iterable[str], other: int | None) -> int | None:
-    """Return the largest number that these members name, beside another one: servers differ in which one they obey."""
-    numbers = (other, *(decoded(found.get(name), _NUMBER) for name in names))
+def _largest(found: Mapping[str, bytes], names: Iterable[str], *others: int | None) -> int | None:
+    """Return the largest number that these members name, beside the others: servers differ in which one they obey."""
+    numbers = (*others, *(decoded(found.get(name), _NUMBER) for name in names))
     return max((each for each in numbers if each is not None and 0 < each <= LARGEST_TOKENS), default=None)

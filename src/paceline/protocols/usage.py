@@ -50,6 +50,11 @@ class ResponseReader:
         """The event or member with an error that ended the response after it had begun."""
 
     @property
+    def is_stream(self) -> bool:
+        """Whether the answer comes piece by piece as it is written, so that what has come is what was written."""
+        return True
+
+    @property
     def streamed_tokens(self) -> int:
         """How many tokens have come at least: one with each event, and those of its text."""
         return max(self.events, self.text_bytes // BYTES_PER_TOKEN)
@@ -132,6 +137,11 @@ class BodyReader(ResponseReader):
     def __init__(self) -> None:
         super().__init__()
         self._scanner = MemberScanner(_MEMBERS)
+
+    @property
+    def is_stream(self) -> bool:
+        """Google streams an array, with one object for each piece."""
+        return self._scanner.is_array
 
     def feed(self, chunk: bytes) -> None:
         if self._scanner.ended:
