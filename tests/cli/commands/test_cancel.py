@@ -5,6 +5,9 @@ import time
 
 from tests.cli.conftest import PATIENCE_SECONDS, Workspace, finish, read_until
 
+from paceline.daemon.home import open_home
+from paceline.testing.store_steps import claim
+
 WAITING = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done"
 
 
@@ -40,6 +43,19 @@ def test_a_name_of_a_campaign_and_a_unit_is_refused(workspace: Workspace) -> Non
     assert "docs/more" in workspace.run("cancel", "more", code=2).stderr
     assert "there is no campaign 'dosc'" in workspace.run("cancel", "dosc", code=2).stderr
     assert workspace.run_json("status")["units"]["cancelled"] == 0
+
+
+def test_cancel_without_an_engine_does_not_say_that_it_ends_a_session_elsewhere(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
+    with open_home() as home:
+        claim(home.store, campaign="docs", account="#box1")
+
+    said = workspace.run("cancel", "docs").stdout
+
+    assert said.startswith(
+        "cancelled docs: 2 units, 1 of them running; 1 session continues on another host until an engine runs, or the "
+        "lease of the host ends; to undo it"
+    )
 
 
 def test_cancel_without_an_engine_ends_what_still_runs(workspace: Workspace) -> None:

@@ -41,3 +41,17 @@ def test_a_unit_that_runs_is_paused_only_at_a_turn(workspace: Workspace) -> None
     with open_home() as home:
         (order,) = [each.event for each in home.store.events(limit=1000) if each.event.name == "control.end_at_turn"]
     assert (order.fields["unit"], order.fields["is_held"]) == ("docs/a", True)
+
+
+def test_what_is_said_of_a_pause_is_about_what_was_paused(workspace: Workspace) -> None:
+    workspace.run("add", workspace.plan("true", "a", "b"))
+    with open_home() as home:
+        claim(home.store, campaign="docs", account="")
+
+    assert workspace.run("pause", "docs/b").stdout.startswith("paused docs/b: held until `paceline resume`\nNo engine")
+    assert workspace.run("pause", "docs").stdout.startswith(
+        "paused docs: running sessions finish; nothing new of it starts\n"
+    )
+    assert workspace.run("pause", "docs", "--at-turn").stdout.startswith(
+        "docs/a: its session ends at its next turn; nothing else had to be paused\n"
+    )

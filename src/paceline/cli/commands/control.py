@@ -15,8 +15,9 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from paceline.agents.account import split_login
 from paceline.cli import output
-from paceline.core.values.scopes import SESSIONS
+from paceline.core.values.scopes import SESSIONS, ScopePattern
 from paceline.core.values.settings import AUTO, Rate
 from paceline.core.values.validation import check_limit
 from paceline.daemon.home import Home, open_home
@@ -28,6 +29,7 @@ from paceline.leadership.election import no_leader
 from paceline.settings import governor_settings
 from paceline.settings.checks import duration_seconds
 from paceline.store import Campaign, Unit
+from paceline.views.why import STAGES
 
 DEFAULT = "default"
 
@@ -74,12 +76,32 @@ def pause(home: Home, names: list[str] | None, *, at_turn: bool = False) -> Cont
     """Pause campaigns and units by name, or all campaigns. With `at_turn` running sessions end at their next turn."""
     campaigns, units = _targets(home, names)
     now = time.time()
+    running = [each for each in home.store.running_units() if each.phase not in STAGES] if at_turn else []
+    asked = [each.id for each in running if campaigns is None or each.campaign in campaigns]
     with home.store.together():
         changed = commands.pause_campaigns(home.store, campaigns, at_turn=at_turn, now=now)
-        held = [unit.id for unit in units if commands.pause_unit(home.store, unit, at_turn=at_turn, now=now)]
-    sessions = "running sessions end at their next turn" if at_turn else "running sessions finish"
-    message = _changed("paused", [*changed, *held], f"{sessions}; nothing new starts")
-    return ControlResult(message, {"campaigns": changed, "units": held, "state": "paused"})
+        held = [unit for unit in units if commands.pause_unit(home.store, unit, at_turn=at_turn, now=now)]
+    message = _paused_text(changed, held, asked, at_turn=at_turn)
+    return ControlResult(message, {"campaigns": changed, "units": [each.id for each in held], "state": "paused"})
+
+
+def _paused_text(campaigns: list[str], units: list[Unit], asked: list[str], *, at_turn: bool) -> str:
+    """Return what was paused. `asked` are the units of the campaigns whose sessions end at their next turn."""
+    lines = []
+    if campaigns:
+        sessions = "running sessions end at their next turn" if at_turn else "running sessions finish"
+        what = "it" if len(campaigns) == 1 else "them"
+        lines.append(f"paused {', '.join(campaigns)}: {sessions}; nothing new of {what} starts")
+    elif asked:
+        sessions = "its session ends at its next turn" if len(asked) == 1 else "their sessions end at their next turn"
+        lines.append(f"{', '.join(asked)}: {sessions}; nothing else had to be paused")
+    waiting = [each.id for each in units if each.state != "running"]
+    if waiting:
+        lines.append(f"paused {', '.join(waiting)}: held until `paceline resume`")
+    lines += [
+        f"{each.id}: held once its session has ended at its next turn" for each in units if each.id not in waiting
+    ]
+    return "\n".join(lines) or "nothing had to be paused"
 
 
 def resume(home: Home, names: list[str] | None) -> ControlResult:
@@ -88,7 +110,8 @@ def resume(home: Home, names: list[str] | None) -> ControlResult:
     with home.store.together():
         changed = commands.resume_campaigns(home.store, campaigns, now=time.time())
         resumed = [unit.id for unit in units if commands.resume_unit(home.store, unit, now=time.time())]
-    message = _changed("resumed", [*changed, *resumed], "units start as there is room")
+    done = [*changed, *resumed]
+    message = f"resumed {', '.join(done)}: units start as there is room" if done else "nothing had to be resumed"
     return ControlResult(message, {"campaigns": changed, "units": resumed, "state": "active"})
 
 
@@ -98,10 +121,6 @@ def _targets(home: Home, names: list[str] | None) -> tuple[list[str] | None, lis
         return None, []
     found = [output.find_target(home.store, name) for name in names]
     return [each.name for each in found if isinstance(each, Campaign)], [x for x in found if isinstance(x, Unit)]
-
-
-def _changed(what: str, names: list[str], detail: str) -> str:
-    return f"{what} {', '.join(names)}: {detail}" if names else f"nothing had to be {what}"
 
 
 def cancel(home: Home, name: str) -> ControlResult:
@@ -116,28 +135,38 @@ def cancel(home: Home, name: str) -> ControlResult:
     else:
         cancelled = commands.cancel_campaign(home.store, target.name, now=time.time())
         values = {"campaigns": [target.name]}
-    if home.engine_leader() is None:
-        _end_sessions(home, cancelled.running)
+    elsewhere = _end_sessions(home, cancelled.running) if home.engine_leader() is None else []
     return ControlResult(
-        f"cancelled {name}: {_cancelled_text(cancelled)}; to undo it: paceline retry {name}",
+        f"cancelled {name}: {_cancelled_text(cancelled, len(elsewhere))}; to undo it: paceline retry {name}",
         {**values, "cancelled": cancelled.units, "running": cancelled.running},
         needs_engine=False,
     )
 
 
-def _cancelled_text(cancelled: commands.Cancelled) -> str:
+def _cancelled_text(cancelled: commands.Cancelled, elsewhere: int) -> str:
+    """Return what was cancelled. Without an engine nothing ends the sessions that run `elsewhere`."""
     running = len(cancelled.running)
-    ends = "its session is" if running == 1 else "their sessions are"
-    rest = f"{running} of them running; {ends} being ended" if running else "none of them running"
-    return f"{output.counted(cancelled.units, 'unit')}, {rest}"
+    here = running - elsewhere
+    parts = [f"{running} of them running" if running else "none of them running"]
+    if here:
+        parts.append(f"{'its session is' if here == 1 else 'their sessions are'} being ended")
+    if elsewhere:
+        continues = "1 session continues" if elsewhere == 1 else f"{elsewhere} sessions continue"
+        parts.append(f"{continues} on another host until an engine runs, or the lease of the host ends")
+    return f"{output.counted(cancelled.units, 'unit')}, {'; '.join(parts)}"
 
 
-def _end_sessions(home: Home, unit_ids: Sequence[str]) -> None:
+def _end_sessions(home: Home, unit_ids: Sequence[str]) -> list[str]:
+    """End the sessions on this machine. Returns the units whose sessions are on another host."""
+    elsewhere = []
     with contextlib.closing(home.executor()) as executor:
         for unit in map(home.store.unit, unit_ids):
             handle = executor.adopt(unit.attempt_id) if unit is not None and unit.attempt_id is not None else None
             if handle is not None:
                 executor.stop(handle)
+            elif unit is not None and split_login(unit.account or "")[1]:
+                elsewhere.append(unit.id)
+    return elsewhere
 
 
 def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
@@ -259,8 +288,11 @@ def change_cooldown(home: Home, scope: str, text: str) -> ControlResult:
 def restore(home: Home, scope: str, *, known: Sequence[str] = ()) -> ControlResult:
     """Forget what was learned about a scope, and lift a hold. Scopes in `known` are taken without a check."""
     scope = commands.restore_scope(home.store, home.settings, scope, known=known, now=time.time())
+    lifted = "its hold, its pause and its pace end"
+    if not ScopePattern(scope).is_exact:
+        lifted = "pauses and paces end; holds stay, and are lifted scope by scope"
     return ControlResult(
-        f"{scope} is back at its configured limit, and nothing holds, pauses or paces it", {"scope": scope}
+        f"{scope} returns to its configured limit: what was learned is forgotten; {lifted}", {"scope": scope}
     )
 
 
