@@ -5,10 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Workspace, finish, lines_of, read_until
 from tests.cli.terminal import on_terminal
+
+from paceline.cli.commands.run import _print_interrupted
+from paceline.daemon.home import open_home
+from paceline.errors import StoreUnreachable
 
 RECORDED = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done; echo {id} >> ends"
 
@@ -370,3 +375,20 @@ def test_a_refusal_leaves_a_line_in_the_log(workspace: Workspace) -> None:
 
     log = (workspace.home / "paceline.log").read_text()
     assert "INFO campaign:docs: paused for 1 s" in log
+
+
+def test_an_interrupted_run_whose_store_is_gone_does_not_say_that_nothing_runs(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise StoreUnreachable("the database does not answer")
+
+    with open_home() as home:
+        monkeypatch.setattr(home.store, "running_units", fail)
+        _print_interrupted(home, [Path("docs.toml")], as_json=False)
+        said = capsys.readouterr()
+        _print_interrupted(home, [Path("docs.toml")], as_json=True)
+
+    assert said.out == "Stopped.\nTo continue: paceline run docs.toml\n"
+    assert said.err == "Warning: the database does not answer; sessions that run continue without the engine\n"
+    assert json.loads(capsys.readouterr().out) == {"interrupted": True, "running": None}

@@ -281,15 +281,17 @@ async def drive(engine: Engine, view: View) -> bool:
 
 
 def _print_interrupted(home: Home, paths: Sequence[Path], *, as_json: bool) -> int:
+    running: list[Unit] | None = None  # not known
     try:
-        running = home.store.running_units()
+        running = list(home.store.running_units())
     except OUTAGES as error:
-        running = []
         sys.stderr.write(f"Warning: {error}; sessions that run continue without the engine\n")
     if as_json:
-        print_value({"interrupted": True, "running": [unit.id for unit in running]})
+        print_value({"interrupted": True, "running": None if running is None else [unit.id for unit in running]})
         return INTERRUPTED
-    if running:
+    if running is None:
+        say("Stopped.")
+    elif running:
         sessions = "1 session continues" if len(running) == 1 else f"{len(running)} sessions continue"
         say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
     else:
