@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Workspace
+from tests.cli.conftest import Workspace, finish, read_until
 
 from paceline.agents.account import login_on
 from paceline.daemon.home import open_home
@@ -195,3 +195,14 @@ def test_a_damaged_home_of_a_host_is_named(workspace: Workspace, tmp_path: Path)
     (workspace.home / "hosts/box1/token").chmod(0o644)
 
     assert "can be read by others (mode 644)" in workspace.run("hosts", "token", "box1", code=2).stderr
+
+
+def test_an_engine_in_the_foreground_starts_no_worker(workspace: Workspace) -> None:
+    engine = workspace.start("run", workspace.plan("while [ ! -e go ]; do sleep 0.05; done", "a"))
+    read_until(engine, "started docs/a")
+
+    said = workspace.run("hosts", "add", "box1", "--command", "true").stdout
+    (workspace.folder / "go").touch()
+    finish(engine)
+
+    assert said.startswith("added box1\n`paceline up` starts its worker")

@@ -38,7 +38,7 @@ def test_a_key_is_printed_once_listed_without_its_text_and_revoked(workspace: Wo
         "weight": 1.0,
         "budget": "$5/day",
     }
-    assert revoked == "revoked team: no gateway accepts it from now on; calls that run finish\n"
+    assert revoked == "revoked team: gateways refuse it within a second; calls that run finish\n"
     assert [each["name"] for each in workspace.run_json("keys", "list")["keys"]] == ["b"]
     assert text not in (workspace.home / "paceline.db").read_bytes().decode("latin-1")
 

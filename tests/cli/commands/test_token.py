@@ -32,7 +32,7 @@ def test_a_revoked_token_of_this_home_is_said_to_need_a_new_one(workspace: Works
     printed = workspace.run("token", "--revoke", person()).stdout
     refused = workspace.run("token", code=2).stderr
 
-    assert printed.startswith(f"revoked {person()}: no engine accepts it from now on\n")
+    assert printed.startswith(f"revoked {person()}: engines that run refuse it within two seconds\n")
     assert "`paceline token --rotate` makes a new one" in printed
     assert "was revoked; `paceline token --rotate` makes a new one" in refused
     assert workspace.run_json("token", "--list") == {"tokens": []}

@@ -148,7 +148,7 @@ def _revoke(home: Home, name: str, *, as_json: bool) -> None:
     if as_json:
         output.print_value({"ok": True, "name": found.name, "rights": found.rights})
         return
-    output.say(f"revoked {found.name}: no engine accepts it from now on")
+    output.say(f"revoked {found.name}: engines that run refuse it within two seconds")
     if found.home == home_name(home.path):
         option = " --read-only" if found.rights == "read" else ""
         output.say(f"It was the token of this home; `paceline token{option} --rotate` makes a new one.", style="yellow")
@@ -505,7 +505,7 @@ def revoke_key_command(name: KeyName, as_json: output.AsJson = False) -> None:
     """Accept a key no longer. Calls that run finish; those that wait are refused when their turn comes."""
     with open_home() as home:
         record = commands.revoke_key(home.store, name, now=time.time())
-        text = f"revoked {record.name}: no gateway accepts it from now on; calls that run finish"
+        text = f"revoked {record.name}: gateways refuse it within a second; calls that run finish"
         output.print_answer(revoked_key_view(record), text, as_json=as_json)
 
 
@@ -659,7 +659,7 @@ def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None
     add_host(home.store, host, update=update)
     made = host_token_of(home.store, home.path, host.name)
     url = worker_url(home, host)
-    is_up = home.engine_leader() is not None
+    _, is_up = read_hosts(home)  # an engine that runs a plan in the foreground starts no workers
     if as_json:
         extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
         output.print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
