@@ -16,7 +16,10 @@ from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
 from paceline.cli.top.cells import SnapshotReader, scope_row, strip
+from paceline.daemon.contact import read_live
 from paceline.daemon.home import open_home
+from paceline.leadership.election import Leader, this_machine
+from paceline.views.gateway_calls import GatewayActivity
 
 ANSWER = json.dumps({"content": [], "usage": {"input_tokens": 1_000_000, "output_tokens": 1000}}).encode()
 CALLS = 3
@@ -166,3 +169,17 @@ accounts = ["dead", "work"]
     rows = {each.capacity.scope: scope_row(each, top.at, ZoneInfo("UTC")).cells[-1].plain for each in top.scopes}
     assert "its budget: $3.00 of $3.50/day" in rows["anthropic/work"]
     assert rows["anthropic/dead"].startswith("cannot be reached since ")
+
+
+def test_nothing_is_said_of_the_calls_of_a_daemon_that_only_its_own_machine_can_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = Leader(owner="o", pid=1, since=0.0, host="box1", machine="another", url="http://127.0.0.1:7433")
+    foreground = Leader(owner="o", pid=1, since=0.0, machine=this_machine())
+    with open_home({"HOME": str(tmp_path), "PACELINE_HOME": str(tmp_path / "home")}, tmp_path) as home:
+        found = []
+        for leader in (elsewhere, foreground, None):
+            monkeypatch.setattr(home, "engine_leader", lambda leader=leader: leader)
+            found.append(read_live(home).gateway)
+
+    assert found == [None, GatewayActivity(), GatewayActivity()]

@@ -106,10 +106,14 @@ class DaemonAnswer(msgspec.Struct, frozen=True):
 
 
 def read_live(home: Home) -> LiveState:
-    """Return what the daemon knows now. Without one there are no calls."""
+    """Return what the daemon knows now. Without one there are no calls.
+
+    Nothing is known of a daemon that another machine cannot ask.
+    """
     with asking(home) as ask:
         if ask is None:
-            return LiveState(gateway=GatewayActivity())
+            leader = home.engine_leader()
+            return LiveState(gateway=None if leader is not None and leader.url is not None else GatewayActivity())
         scopes = ask("/v1/scopes")
         gateway = None if scopes is None else ask("/v1/gateway")
     found = None if scopes is None else scopes.decoded(_Scopes)
