@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 from tests.cli.conftest import Workspace
 from tests.workspaces.finished_units import Files, new_repository, run_units
 
-from paceline.cli.commands.units import ReportText, Section, markdown, page, report_document
+from paceline.cli.commands.units import ReportText, Section, _conflict_facts, markdown, page, report_document
 from paceline.daemon.home import open_home
 from paceline.views.campaign_report import read_report
-from paceline.views.unit_changes import read_conflicts
+from paceline.views.unit_changes import CampaignConflicts, read_conflicts
 
 WORKS: dict[str, Files] = {"a_one": {"kept.txt": "a\n"}, "b_two": {"kept.txt": "b\n"}, "c": {"c.txt": "c\n"}}
 
@@ -70,6 +70,14 @@ def test_a_report_that_tried_some_pairs_only_does_not_call_the_rest_mergeable(wo
     text = markdown(report_document(report, ZoneInfo("UTC"), 0.0, conflicts=found))
 
     assert "- **Conflicts**: 0 among the first 0 pairs of branches; the others were not tried\n" in text
+
+
+def test_a_report_does_not_call_work_mergeable_whose_commit_is_gone() -> None:
+    found = CampaignConflicts(pairs_tried=1, missing=("docs/a", "docs/b"))
+
+    facts = dict(_conflict_facts(found))
+
+    assert facts == {"Conflicts": "0 among the commits that are there; the commits of 2 units are gone"}
 
 
 def test_the_report_on_work_outside_git_has_no_conflicts(workspace: Workspace) -> None:

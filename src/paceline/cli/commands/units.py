@@ -585,6 +585,11 @@ def _conflict_facts(found: CampaignConflicts | None) -> Iterator[tuple[str, str]
         return
     count = len(found.conflicts)
     parts = [f"{count:,}" if count else "none: all finished work can be merged"]
+    if found.missing:
+        commits = (
+            "the commit of 1 unit is" if len(found.missing) == 1 else f"the commits of {len(found.missing)} units are"
+        )
+        parts = [f"{count:,} among the commits that are there; {commits} gone"]
     if not found.is_complete:
         parts = [f"{count:,} among the first {found.pairs_tried:,} pairs of branches; the others were not tried"]
     if found.problems:
