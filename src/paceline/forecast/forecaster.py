@@ -131,7 +131,7 @@ class _Runs:
             campaign=self._work.campaign.name,
             now=self._now,
             basis=self._basis,
-            finished_at=ends[len(ends) // 2] if ends else None,
+            finished_at=ends[len(runs) // 2] if len(ends) > len(runs) // 2 else None,  # the median of all runs
             earliest=ends[0] if ends else None,
             latest=ends[-1] if len(ends) == len(runs) else None,
             parks=first.parks,

@@ -17,6 +17,7 @@ from paceline.settings import LOCAL_HOST, Settings
 from paceline.settings.plan_file import Plan
 from paceline.settings.preflight import check_payers, hold_advice, missing_logins, plan_warnings
 from paceline.store import Store, UnitCounts
+from paceline.store.rules import STOPPED_STATES
 from paceline.views.units import iter_units
 
 NO_LOGIN = "no login"
@@ -40,6 +41,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     running: int
     finished: int
+    stopped: int = 0
+    """Units that are held, quarantined or unverified: a person must retry them."""
     warnings: list[str] = []
     """What would spoil the night: permissions, model names, held accounts, logins that end soon."""
     withheld: list[str] = []
@@ -91,7 +94,8 @@ def preview_plan(
         waiting=max(0, len(fresh) - count),
         parked=len(parked),
         running=running,
-        finished=sum(unit is not None and unit.state not in ("todo", "running") for unit in units),
+        finished=sum(unit is not None and unit.state in ("done", "cancelled") for unit in units),
+        stopped=sum(unit is not None and unit.state in STOPPED_STATES for unit in units),
         warnings=_warnings(plan, store, settings, engine, environ, now),
         withheld=payers.withheld,
         billing=payers.billing,

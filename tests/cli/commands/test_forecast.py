@@ -192,7 +192,7 @@ def test_a_plan_that_is_finished_leaves_nothing_to_forecast(workspace: Workspace
     said = workspace.run("forecast", plan).output
 
     assert (shown["basis"]["units"], shown["finished_at"], list(shown["pools"])) == (0, shown["now"], ["1", "4"])
-    assert said == "docs: every unit is finished; nothing is left to forecast\n"
+    assert said == "docs: no unit waits or runs; nothing is left to forecast\n"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_plan_that_is_finished_leaves_nothing_to_forecast(workspace: Workspace
     [
         (300, "meets its deadline"),
         (15, "by 5 min: a pool of 6 meets it"),
-        (5, "by 15 min: no pool size meets it; give it more time"),
+        (5, "by 15 min: no pool of up to 6 meets it; give it more time"),
     ],
 )
 def test_a_deadline_is_made_or_missed_and_what_would_make_it(workspace: Workspace, minutes: int, verdict: str) -> None:

@@ -30,6 +30,19 @@ def test_a_preview_counts_what_runs_and_what_is_done(workspace: Workspace) -> No
     assert "1 parked already" in said
 
 
+def test_a_unit_that_waits_for_a_person_is_not_called_finished(workspace: Workspace) -> None:
+    plan = workspace.plan("true", "a", "b")
+    workspace.run("add", plan)
+    workspace.run("pause", "docs/a")
+    workspace.run("cancel", "docs/b")
+
+    preview = workspace.run_json("preview", plan)
+    said = workspace.run("preview", plan).stdout
+
+    assert (preview["finished"], preview["stopped"]) == (1, 1)
+    assert "  1 finished already\n  1 stopped, until a person retries" in said
+
+
 def test_a_preview_of_a_plan_that_was_never_added_goes_flat_out_towards_its_deadline(workspace: Workspace) -> None:
     preview = workspace.run_json("preview", workspace.plan("true", *"abc", head="deadline = 2099-01-01T00:00:00Z"))
     assert (preview["units"], len(preview["starts"])) == (3, 3)

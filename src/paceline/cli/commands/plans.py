@@ -121,9 +121,14 @@ def _print_preview(preview: "Preview", now: float) -> None:
         say(f"  {lead}{where}: {why.detail}{until}")
     if any((*preview.on, *preview.waits)):
         say("  agents that were started outside Paceline are not counted, though they use the same logins")
-    for count, what in ((preview.parked, "parked"), (preview.running, "running"), (preview.finished, "finished")):
+    for count, what in (
+        (preview.parked, "parked already"),
+        (preview.running, "running already"),
+        (preview.finished, "finished already"),
+        (preview.stopped, "stopped, until a person retries"),
+    ):
         if count:
-            say(f"  {count} {what} already")
+            say(f"  {count} {what}")
     for finding in preview.billing:
         say(f"  would be held, as it bills a key: {one_line(finding, 300)}")
     if preview.withheld:
@@ -192,7 +197,7 @@ def _units_left(home: Home, plan: Plan) -> int:
 
 def _print_forecast(forecast: "Forecast", home: Home) -> None:
     if not forecast.basis.units:
-        say(f"{forecast.campaign}: every unit is finished; nothing is left to forecast")
+        say(f"{forecast.campaign}: no unit waits or runs; nothing is left to forecast")
         return
     from paceline.forecast.forecaster import RESERVE
 
@@ -239,7 +244,8 @@ def _deadline_text(forecast: "Forecast", deadline: float, home: Home) -> str:
     late = "" if forecast.finished_at is None else f" by {span_text(forecast.finished_at - deadline)}"
     ends = {int(size): each.finished_at for size, each in forecast.pools.items()}
     enough = next((size for size, end in sorted(ends.items()) if end is not None and end <= deadline), None)
-    remedy = "no pool size meets it; give it more time" if enough is None else f"a pool of {enough} meets it"
+    none = f"no pool of up to {max(ends)} meets it; give it more time"
+    remedy = none if enough is None else f"a pool of {enough} meets it"
     return f"misses its deadline ({when}){late}: {remedy}"
 
 
