@@ -118,7 +118,7 @@ function keyRow(name, revoke) {
       calls.classList.toggle("single", sum?.requests === 1);
       setText(tokens, sum ? compact(tokenSum(sum.tokens)) : "0");
       setAttribute(tokens, "title", sum ? count(tokenSum(sum.tokens)) : null);
-      setText(cost, sum ? costText(sum.cost) : dollars(0));
+      setText(cost, sum ? spendText(sum) : dollars(0));
       setText(spent, budgetText(rules));
       show(reached, rules?.is_reached === true);
       const at = rules?.is_reached ? (rules.resumes_at ?? null) : null;
@@ -159,6 +159,12 @@ export function tokenSum({ input, output, cache_read: read, cache_write: write }
 /** Return what was billed and what a subscription would have cost by the price list, together. */
 export function costText({ billed, imputed }) {
   return billed === null && imputed === null ? NOTHING : dollars((billed ?? 0) + (imputed ?? 0));
+}
+
+/** Return what calls have cost. The sum lacks those whose cost is not known. */
+function spendText({ cost, unpriced }) {
+  const known = costText(cost);
+  return unpriced && known !== NOTHING ? `${known} or more` : known;
 }
 
 function table(name, caption, columns) {

@@ -33,7 +33,7 @@ export function makeStrip(root, refetch) {
     flight: tile("calls", "running", "Calls in flight"),
     waiting: tile("calls-waiting", "waiting", "Calls waiting"),
     rate: tile("calls-rate", "retry", "Calls a minute"),
-    refused: tile("calls-refused", "warning", "Refusals (429)"),
+    refused: tile("calls-refused", "warning", "Refusals"),
     tokens: tile("tokens", "edit", "Tokens today"),
     cost: tile("cost", "clock", "Cost today"),
   };

@@ -49,7 +49,9 @@ export function makeNeeds(root, { refetch, showUnits }) {
 
   return {
     update({ needs }) {
-      if (needs.length > found.length && found.length === 0) announce(`${plural(needs.length, "thing")} need you.`);
+      if (needs.length > found.length && found.length === 0) {
+        announce(needs.length === 1 ? "1 thing needs you." : `${count(needs.length)} things need you.`);
+      }
       found = needs;
       draw();
     },
