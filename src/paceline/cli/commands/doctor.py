@@ -246,7 +246,12 @@ def _agents(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]
             yield _cli(name, _version_of(path, environ), path)
         elif name in wanted or name in settings.agents:
             fix = cli_facts.INSTALL.get(program, f"install {program} or put its folder on PATH")
-            yield Finding(name, "wrong", f"{program} is not on PATH, and an account needs it", fix)
+            yield Finding(
+                name,
+                "wrong",
+                f"{program} is not on PATH, and {'an account needs' if name in wanted else 'the settings name'} it",
+                fix,
+            )
     if not found:
         fix = cli_facts.INSTALL["claude"] + '; plans with agent = "command" run without one'
         yield Finding("agents", "note", "no agent CLI is on PATH", fix)
