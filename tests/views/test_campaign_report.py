@@ -53,7 +53,7 @@ def test_the_report_sums_up_and_names_what_needs_a_person_and_what_stands_out() 
     assert report.totals == WorkTotals(
         tokens=Tokens(input=40, output=20),
         cost=Cost(billed=2.0, imputed=0.75),
-        unpriced=1,
+        unpriced=2,
         turns=2,
         tries=5,
         ran_seconds=693.0,

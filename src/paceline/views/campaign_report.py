@@ -29,7 +29,7 @@ class WorkTotals(WorkSums, frozen=True, kw_only=True):
     """Sums over all units of a campaign."""
 
     unpriced: int = 0
-    """Units that used tokens whose cost is not known. The cost is that of the others."""
+    """Units that used a model at a cost that is not known, as their tokens may be. The cost is that of the others."""
     tries: int = 0
     parks: int = 0
 
@@ -144,9 +144,10 @@ def _with_unit(totals: WorkTotals, unit: Unit) -> WorkTotals:
     result = unit.result
     sums = {name: _sum(getattr(totals, name), getattr(result, name)) for name in WorkSums.__struct_fields__}
     has_tokens = result.tokens is not None and result.tokens.total > 0
+    has_worked = result.tokens is None and result.ran_seconds > 0 and result.agent not in (None, "command")
     return WorkTotals(
         **sums,
-        unpriced=totals.unpriced + (has_tokens and result.cost == Cost()),
+        unpriced=totals.unpriced + ((has_tokens or has_worked) and result.cost == Cost()),
         tries=totals.tries + unit.counters.attempts,
         parks=totals.parks + unit.counters.parks,
     )
