@@ -7,6 +7,7 @@ from tests.views.fleets import NOW
 from paceline.core import Deferred, Governor, GovernorSettings
 from paceline.core.unit_lifecycle import Counters, UnitState
 from paceline.core.values.status import LearntLimit
+from paceline.hosts.messages import HostPresence, Presence
 from paceline.store import Campaign, SqliteStore, Unit, UnitSpec
 from paceline.views.why import Why, explain_unit, stored_waits, wait_rows
 
@@ -98,7 +99,10 @@ def test_a_pause_comes_before_a_park_and_a_park_before_a_missing_engine() -> Non
 def test_a_unit_that_nothing_blocks_starts_with_the_next_pass() -> None:
     (only,) = explain_unit(UNIT, CAMPAIGN, {}, leaderless=None)
 
-    assert (only.reason, only.detail) == ("queue_order", "nothing blocks it: it starts at the engine's next pass")
+    assert (only.reason, only.detail) == (
+        "queue_order",
+        "nothing blocks it that is known: the next pass decides",
+    )
 
 
 def test_after_a_run_has_ended_a_hold_comes_before_the_missing_engine_unless_it_was_lifted() -> None:
@@ -172,3 +176,13 @@ def test_a_store_that_cannot_be_used_comes_before_all_other_reasons(state: UnitS
 
     said = "nothing starts, and what ends may be recorded only later: the disk is full"
     assert (why.reason, why.detail, done.reason) == ("store_outage", said, "done")
+
+
+@pytest.mark.parametrize(("presence", "words"), [("joined", "its session runs on"), ("lost", "it may still run")])
+def test_a_session_on_a_host_that_does_not_answer_is_not_said_to_run(presence: Presence, words: str) -> None:
+    unit = msgspec.structs.replace(UNIT, state="running", account="max-1#box1", phase="working")
+    hosts = [HostPresence(name="box1", presence=presence)]
+
+    (only,) = explain_unit(unit, CAMPAIGN, {}, leaderless=None, hosts=hosts)
+
+    assert (only.reason, words in only.detail) == ("running", True)

@@ -24,6 +24,7 @@ from paceline.engine.store_outage import read_outage, store_trouble
 from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
 from paceline.executors import OutputLimits
 from paceline.executors.spool import Spool, count_attempts, make_private, spool_root
+from paceline.hosts.messages import HostPresence
 from paceline.leadership import election
 from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
@@ -108,8 +109,11 @@ class Home:
             campaigns=tuple(state.campaigns.values()),
         )
 
-    def explain_unit(self, unit: Unit, campaign: Campaign) -> list[Why]:
-        """Return what the unit waits for: one answer, or one for each account that it could run on."""
+    def explain_unit(self, unit: Unit, campaign: Campaign, hosts: Iterable[HostPresence] = ()) -> list[Why]:
+        """Return what the unit waits for: one answer, or one for each account that it could run on.
+
+        `hosts` are those of a daemon that answers.
+        """
         leaderless = None if self.engine_leader() is not None else str(self.path)
         now = time.time()
         return explain_unit(
@@ -118,6 +122,7 @@ class Home:
             stored_waits(self.store),
             leaderless=leaderless,
             statuses=self.offline_state(now).governor.statuses(now=now),
+            hosts=hosts,
             trouble=self.trouble,
         )
 

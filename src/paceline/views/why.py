@@ -19,6 +19,7 @@ from paceline.engine.commands import reason_family
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
+from paceline.hosts.messages import HostPresence
 from paceline.settings import KeyPoolSettings
 from paceline.store import Campaign, StoppedUnits, Store, Unit
 from paceline.views.capacity import AccountBudget, AccountView, KeyView, ScopeCapacity, SpentBudget
@@ -103,12 +104,14 @@ def explain_unit(
     *,
     leaderless: str | None,
     statuses: Iterable[ScopeStatus] = (),
+    hosts: Iterable[HostPresence] = (),
     trouble: str | None = None,
 ) -> list[Why]:
     """Return one answer, or one for each account that a waiting unit could run on.
 
     `waits` are those of the engine; `leaderless` names the home if no engine leads it. `statuses` have what was
-    learnt about the limits. `trouble` says why nothing can be stored now.
+    learnt about the limits. `hosts` are the other machines, as far as they are known now. `trouble` says why nothing
+    can be stored now.
     """
     if trouble is not None and unit.state in ("todo", "running"):
         detail = f"nothing starts, and what ends may be recorded only later: {trouble}"
@@ -119,6 +122,11 @@ def explain_unit(
     if leaderless is not None:  # other waits may have ended with the engine; a hold that was lifted since is known
         lifted = {scope for scope, each in known.items() if each.held is None}
         waits = {name: each for name, each in waits.items() if each.reason == "held" and each.scope not in lifted}
+    if leaderless is None and unit.state == "running" and unit.phase not in STAGES:
+        name = split_login(unit.account or "")[1]
+        host = next((each for each in hosts if each.name == name and each.presence in ("silent", "lost")), None)
+        if host is not None:
+            return [_out_of_sight(unit, host)]
     return [
         msgspec.structs.replace(why, learnt=learnt.get(why.scope or "")) if why.reason == "limit" else why
         for why in _explain(unit, campaign, waits, leaderless=leaderless)
@@ -148,7 +156,7 @@ def _explain(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, l
     found = _waiting(unit, campaign, waits, since)
     if leaderless is not None:
         return [*found, _why(unit, "no_engine", f"no engine runs {leaderless}", since=since, hint=START)]
-    return found or [_why(unit, "queue_order", "nothing blocks it: it starts at the engine's next pass", since=since)]
+    return found or [_why(unit, "queue_order", "nothing blocks it that is known: the next pass decides", since=since)]
 
 
 def _running(unit: Unit, leaderless: str | None) -> Why:
@@ -164,6 +172,13 @@ def _running(unit: Unit, leaderless: str | None) -> Why:
         detail = f"its session was started {where}; no engine runs now, and the next one collects its outcome"
         hint = START
     return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint=hint)
+
+
+def _out_of_sight(unit: Unit, host: HostPresence) -> Why:
+    login = unit.account or ""
+    detail = f"its session was started on {login_text(login)}, and {host.name} does not answer: it may still run"
+    account, _ = split_login(login)
+    return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint="paceline hosts")
 
 
 def _stopped(unit: Unit) -> Why:
@@ -373,7 +388,7 @@ def _of_pools(sources: NeedSources) -> Iterator[Need]:
             pools = f"the pool{'' if len(each.pools) == 1 else 's'} {', '.join(each.pools)}"
             what = "cannot be reached" if each.kind == "unreachable" else "refuses its calls"
             title = f"{each.account} of {pools} {what}"
-            detail = f"{each.calls} calls went to another account ({each.detail})"
+            detail = f"{each.calls} calls failed there ({each.detail}), and may go to another account"
             since, tried_at = each.since, each.retry_at
             yield Need("failing_account", title, detail, "none", each.account, since=since, tried_at=tried_at)
 

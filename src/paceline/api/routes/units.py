@@ -220,6 +220,7 @@ def get_why(unit_id: FromPath[str], context: Context) -> WhyAnswer:
         waits,
         leaderless=context.leaderless,
         statuses=statuses,
+        hosts=context.host_states() if isinstance(context.engine, Engine) else (),
         trouble=context.trouble,
     )
     return WhyAnswer(**msgspec.structs.asdict(first), others=others)

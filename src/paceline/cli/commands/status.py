@@ -13,9 +13,11 @@ import msgspec
 import typer
 from rich.text import Text
 
+from paceline.agents.account import split_login
 from paceline.cli import output
 from paceline.daemon.contact import asking, read_accounts, read_keys, read_live
 from paceline.daemon.home import Home, open_home
+from paceline.daemon.host_access import read_hosts
 from paceline.daemon.times import moment
 from paceline.engine.command_log import is_change
 from paceline.engine.commands import MOST_LISTED, find_campaign, present_keys, scope_of_key
@@ -246,7 +248,8 @@ def why_command(unit: output.UnitName, as_json: output.AsJson = False) -> None:
             output.print_value(capacity) if as_json else _print_capacity(capacity, home)
             return
         campaign = find_campaign(home.store, found.campaign)
-        first, *others = home.explain_unit(found, campaign)
+        hosts, is_live = read_hosts(home) if split_login(found.account or "")[1] else ([], False)
+        first, *others = home.explain_unit(found, campaign, hosts if is_live else ())
         waited: deque[StoredEvent] = deque(maxlen=MOST_WAITS)  # what its campaign waited for while the unit did
         if found.state not in ("todo", "running"):
             events = UnitEvents(home.store, found, campaign).take()
