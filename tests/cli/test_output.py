@@ -142,7 +142,7 @@ def test_a_failing_account_says_since_when_and_when_it_is_tried() -> None:
         "the next call of the pool team may try it",
     ]
     assert failure_text(refused, NOW, UTC) == (
-        f"refuses calls {since}: status 429, 1 call; the pools team, all used other accounts for them"
+        f"refuses calls {since}: status 429, 1 call; the pools team, all may use other accounts for them"
     )
 
 

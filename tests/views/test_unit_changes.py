@@ -9,7 +9,7 @@ import pytest
 from tests.workspaces.conftest import TestRepository
 from tests.workspaces.finished_units import new_repository, run_units
 
-from paceline.errors import WorkspaceError
+from paceline.errors import InvalidInput, WorkspaceError
 from paceline.store import SqliteStore, Unit
 from paceline.views.unit_changes import finished_work, unit_change, unit_patch
 from paceline.workspaces.merges import conflict_report, merge_works
@@ -67,3 +67,11 @@ def test_a_copy_on_a_host_is_only_there(repository: TestRepository) -> None:
     copy = msgspec.structs.replace(unit.result, branch=None, base=None, commit=None)
     with pytest.raises(WorkspaceError, match="a copy on another host is in no branch"):
         list(unit_patch(msgspec.structs.replace(unit, result=copy)))
+
+
+def test_work_that_was_not_committed_is_not_said_to_be_no_change(repository: TestRepository) -> None:
+    unit = unit_on(repository, None)
+    result = msgspec.structs.replace(unit.result, commit=None, files_changed=None, lines_added=None, lines_removed=None)
+
+    with pytest.raises(InvalidInput, match="docs/a has no commit to merge"):
+        finished_work(msgspec.structs.replace(unit, result=result))

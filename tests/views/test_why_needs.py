@@ -141,7 +141,7 @@ def test_an_account_of_a_pool_that_fails_for_minutes_needs_a_person() -> None:
         Need(
             kind="failing_account",
             title="key-a of the pool team cannot be reached",
-            detail="7 calls went to another account (no connection)",
+            detail="7 calls failed there (no connection), and may go to another account",
             action="none",
             target="key-a",
             since=NOW - 150,

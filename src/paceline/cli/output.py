@@ -465,7 +465,7 @@ def failure_text(failure: MemberFailure, now: float, zone: ZoneInfo) -> str:
     since = f"{what} since {moment(failure.since, now, zone)}: {failure.detail}, {calls}"
     pools = f"{'pool' if len(failure.pools) == 1 else 'pools'} {', '.join(failure.pools)}"
     if failure.retry_at is None:
-        return f"{since}; the {pools} used other accounts for them"
+        return f"{since}; the {pools} may use other accounts for them"
     if failure.retry_at <= now:
         return f"{since}; the next call of the {pools} may try it"
     return f"{since}; tried last in the {pools} until {moment(failure.retry_at, now, zone)}"

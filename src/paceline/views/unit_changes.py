@@ -102,6 +102,8 @@ def finished_work(unit: Unit) -> FinishedWork:
         raise InvalidInput(
             f"{unit.id} worked in a copy, not in git; `paceline diff {unit.id} | git apply` uses its change"
         )
+    if result.commit is None and result.files_changed is None:
+        raise InvalidInput(f"{unit.id} has no commit to merge; `paceline diff {unit.id} | git apply` uses its change")
     if result.commit is None or result.base is None or result.repository is None:
         raise InvalidInput(f"{unit.id} changed nothing, so there is nothing to merge")
     return FinishedWork(**fields_of(FinishedWork, result, unit.result) | {"unit": unit.id})

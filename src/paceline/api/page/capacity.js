@@ -284,7 +284,7 @@ function failureText({ kind, detail, since, calls, pools, retry_at: retryAt }) {
   const what = kind === "unreachable" ? "cannot be reached" : "refuses calls";
   const text = `${what} since ${clockTime(since)}: ${detail}, ${plural(calls, "call")}`;
   const where = `${pools.length === 1 ? "pool" : "pools"} ${pools.join(", ")}`;
-  if (retryAt === null) return `${text}; the ${where} used other accounts for them`;
+  if (retryAt === null) return `${text}; the ${where} may use other accounts for them`;
   const isLater = retryAt > now();
   return isLater ? `${text}; tried last in the ${where} for ${countdown(retryAt - now())}` : `${text}; the next call may try it`;
 }

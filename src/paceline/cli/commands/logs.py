@@ -212,8 +212,11 @@ def diff_command(unit: UnitName, as_json: AsJson = False) -> None:
     if as_json:
         print_value({**msgspec.structs.asdict(change), "patch": b"".join(pieces).decode(errors="replace")})
         return
+    empty = f"{found.id} changed nothing"
+    if change.host is not None and found.state != "done" and there is None:
+        empty = f"no change of {found.id} has come here from {change.host}, which cannot be asked now"
     if sys.stdout.isatty():
-        _print_safely(found, pieces)
+        _print_safely(pieces, empty)
         return
     has_change = False
     for piece in pieces:
@@ -221,16 +224,16 @@ def diff_command(unit: UnitName, as_json: AsJson = False) -> None:
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     if not has_change:
-        typer.echo(f"{found.id} changed nothing", err=True)
+        typer.echo(empty, err=True)
 
 
-def _print_safely(unit: Unit, pieces: Iterator[bytes]) -> None:
+def _print_safely(pieces: Iterator[bytes], empty: str) -> None:
     has_change = False
     for line in _lines(pieces):
         has_change = True
         sys.stdout.write(printable(line.decode(errors="replace").replace("\r\n", "\n")))
     if not has_change:
-        say(f"({unit.id} changed nothing)", style="dim")
+        say(f"({empty})", style="dim")
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
