@@ -49,6 +49,8 @@ class Upstream:
     def __init__(self, cents: float = 3.0) -> None:
         self.cents = cents
         self.seen = self.running = self.most = 0
+        self.reply: bytes | None = None
+        """The answer, None: one that costs so many cents."""
         self.sends: int | None = None
         """How many bytes of each answer, None for all."""
         self.goes_on = asyncio.Event()
@@ -61,7 +63,7 @@ class Upstream:
             self.most = max(self.most, self.running)
             await self.goes_on.wait()
             self.running -= 1
-            wire.send(answer(self.cents)[: self.sends])
+            wire.send((self.reply or answer(self.cents))[: self.sends])
 
 
 class Priced:
@@ -181,6 +183,22 @@ async def test_an_answer_in_one_piece_costs_its_estimate_also_if_a_stream_was_as
         (row,) = at.spend.unsaved()
 
     assert (row.requests, row.tokens.output, row.estimated) == (1, 3 * CENT, 1)
+
+
+@pytest.mark.parametrize(("served", "dollars"), [("m", 0.001), (WORDS, 0.1), ("another-one", 0.1)])
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_call_that_another_model_may_serve_costs_what_that_one_costs(
+    served: str, dollars: float, *, is_stream: bool
+) -> None:
+    said = json.dumps({"model": served, "usage": {"input_tokens": 0, "output_tokens": 100}}).encode()
+    async with priced(10.0) as at:
+        at.upstream.reply = ok(b"data: %b\n\n" % said, b"Content-Type: text/event-stream") if is_stream else ok(said)
+        calling = asyncio.ensure_future(at.call(more=f', "models": ["{WORDS}"]'))
+        await until(lambda: at.upstream.running == 1)
+        (reserved,) = [each.row.dollars for each in at.spend._open]
+        at.upstream.goes_on.set()
+
+        assert (await calling, reserved, at.spent()) == (200, 3.0, dollars)
 
 
 async def test_only_the_path_of_gemini_asks_for_a_stream() -> None:

@@ -228,14 +228,15 @@ class Exchange:
         if request.keepalive is not None and is_stream and self.response.can_begin_early:
             family, headers = request.route.family, self._own_headers
             self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
+        others: tuple[str, ...] = ()
         if rules is not None:
             record.scope = canonical_scope(protocols.scope_of(account.provider, account.name, model))
-            await rules.check(request, body, record.model, gateway.spend.is_priced, self._more)
+            others = await rules.check(request, body, record.model, gateway.spend.is_priced, self._more)
             await self._read_rest()  # it may name the longest answer
         record.scope = gateway.model_names.scope(account.provider, account.name, model)
         body.most_waiting = WAITING_BYTES
         body_bytes = self._body_bytes(request)
-        self._estimate = estimate_of(reader, body_bytes, is_stream=is_stream)
+        self._estimate = estimate_of(reader, body_bytes, is_stream=is_stream, others=others)
         if self._pool is not None:
             self._pool.estimate = self._estimate
         await self._call_until_accepted(request, reader.tokens(body_bytes))

@@ -638,8 +638,11 @@ class BodyRules(msgspec.Struct, frozen=True):
 
     async def check(
         self, request: UpstreamRequest, body: RequestBody, model: str | None, is_priced: IsPriced, more: MoreOfBody
-    ) -> None:
-        """Raise `GatewayError` unless the rules allow the call. Reads the whole body; `more` waits for a part of it."""
+    ) -> tuple[str, ...]:
+        """Raise `GatewayError` unless the rules allow the call. Returns the further models that may serve it.
+
+        Reads the whole body; `more` waits for a part of it.
+        """
         provider, key = request.route.account.provider, self.key
 
         def check_one(name: str | None) -> None:
@@ -651,7 +654,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         if request.route.model is not None and home_family(provider) == "gemini":
             while not body.is_complete and body.size < KEPT_BYTES:
                 await more()  # it names the longest answer
-            return  # Google reads the model in the path and knows none of the other members
+            return ()  # Google reads the model in the path and knows none of the other members
         members = await self._members(body, more)
         has_budget = self.budgeted is not None or (key is not None and key.budget is not None)
         if (has_budget or (key is not None and key.tpm is not None)) and any(
@@ -661,9 +664,10 @@ class BodyRules(msgspec.Struct, frozen=True):
             message = f"{why}, so `background` must be false: the tokens would not be counted"
             raise GatewayError(403, "background_not_allowed", message)
         if self.what == "a limit of tokens":
-            return
+            return ()
         if request.route.model is None:
             self._check_same_model(members, model)
+        others: list[str] = []
         for name in _further_models(members):
             if not isinstance(name, str):
                 message = f"{self.who} has {self.what}, and the body has a fallback that is no name of a model"
@@ -671,6 +675,8 @@ class BodyRules(msgspec.Struct, frozen=True):
             check_one(name)
             if self.budgeted is not None and not is_priced(name):
                 raise unpriced(name, f"account {self.budgeted}")
+            others.append(name)
+        return tuple(others)
 
     async def _members(self, body: RequestBody, more: MoreOfBody) -> list[tuple[str, object]]:
         """Return the members that matter, names in lower case: some servers do not distinguish it.

@@ -156,7 +156,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         if used is not None:
             record.tokens, record.is_estimated = used.tokens, used.is_estimated
             self._count_tokens(record)
-        self.spend.settle(reserved, record)
+        self.spend.settle(reserved, record, None if call.reader is None else call.reader.model)
 
     def _count_tokens(self, record: CallRecord) -> None:
         tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope

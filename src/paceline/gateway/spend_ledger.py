@@ -54,13 +54,17 @@ class Estimate(msgspec.Struct, frozen=True):
 
     tokens: Tokens = Tokens()
     is_stream: bool = False
+    others: tuple[str, ...] = ()
+    """Further models that may serve it."""
 
 
-def estimate_of(reader: RequestReader, body_bytes: int | None, *, is_stream: bool) -> Estimate:
+def estimate_of(
+    reader: RequestReader, body_bytes: int | None, *, is_stream: bool, others: tuple[str, ...] = ()
+) -> Estimate:
     """Return what a call may use whose body has so many bytes, None if that is not known."""
     prompt = reader.tokens(body_bytes) - (reader.max_tokens or 0)
     answer = reader.max_tokens or ANSWER_TOKENS * reader.answers
-    return Estimate(Tokens(input=max(0, prompt), output=answer), is_stream)
+    return Estimate(Tokens(input=max(0, prompt), output=answer), is_stream, others)
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -80,6 +84,8 @@ class Reservation(msgspec.Struct, eq=False):
     is_billed: bool
     is_stream: bool
     limits: tuple[Limit, ...]
+    others: tuple[str, ...] = ()
+    """Further models that may serve it."""
     is_open: bool = True
 
 
@@ -138,11 +144,27 @@ class SpendLedger:
 
     def cost_of(self, record: CallRecord) -> Cost:
         """Return what one request costs."""
-        dollars = None if record.tokens is None else self._prices.cost({record.model or "": record.tokens})
+        model = record.priced_as or record.model or ""
+        dollars = None if record.tokens is None else self._prices.cost({model: record.tokens})
         return Cost(billed=dollars) if record.is_billed else Cost(imputed=dollars)
 
     def _dollars(self, model: str | None, estimate: Estimate | None) -> float | None:
-        return None if estimate is None else self._prices.cost({model or "": estimate.tokens})
+        if estimate is None:
+            return None
+        return self._prices.cost({self._dearest(model, estimate.others, estimate.tokens) or "": estimate.tokens})
+
+    def _dearest(self, model: str | None, others: tuple[str, ...], tokens: Tokens | None) -> str | None:
+        """Return which of the models that may serve a call costs most."""
+        if not others or tokens is None:
+            return model
+        return max((model, *others), key=lambda each: self._prices.cost({each or "": tokens}) or 0.0)
+
+    def _priced_as(self, reservation: Reservation, record: CallRecord, served: str | None) -> str | None:
+        """Return whose price a call has: that of the model that served it, or of the dearest if that is not known."""
+        known = {canonical_model(each): each for each in (record.model, *reservation.others) if each is not None}
+        if served is not None and (found := known.get(canonical_model(served))) is not None:
+            return found
+        return self._dearest(record.model, reservation.others, record.tokens)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -173,12 +195,13 @@ class SpendLedger:
             account=account.name,
             model=self._counted_model(record.model or "", day_of(now)),
         )
-        row = self._used(row, record.model, estimate.tokens, is_estimated=True, is_billed=record.is_billed)
+        dearest = self._dearest(record.model, estimate.others, estimate.tokens)
+        row = self._used(row, dearest, estimate.tokens, is_estimated=True, is_billed=record.is_billed)
         of_key = None if key is None else limit_of_key(key)
         if of_key is not None:
             self._check(of_key, row.dollars, now)
         limits = tuple(each for each in (of_key, limit_of_account(account)) if each is not None)
-        reservation = Reservation(row, record.is_billed, estimate.is_stream, limits)
+        reservation = Reservation(row, record.is_billed, estimate.is_stream, limits, estimate.others)
         self._open.add(reservation)
         self._reserved.add(row, row.dollars)
         self._enter(row)
@@ -186,13 +209,17 @@ class SpendLedger:
             self._wake(limit.scope)  # there may be room for one more
         return reservation
 
-    def settle(self, reservation: Reservation, record: CallRecord) -> None:
-        """Replace the reservation by what the call has used. No-op if that was done before."""
+    def settle(self, reservation: Reservation, record: CallRecord, served: str | None = None) -> None:
+        """Replace the reservation by what the call has used. No-op if that was done before.
+
+        `served` is the model that the answer names. It counts if the request has named further ones.
+        """
         if self._take_back(reservation):
             row, is_billed = reservation.row, reservation.is_billed
-            row = self._used(
-                _empty(row), record.model, record.tokens, is_estimated=record.is_estimated, is_billed=is_billed
-            )
+            if reservation.others:
+                record.priced_as = self._priced_as(reservation, record, served)
+            model = record.priced_as or record.model
+            row = self._used(_empty(row), model, record.tokens, is_estimated=record.is_estimated, is_billed=is_billed)
             self._enter(row)
             self._count_settled(row)
             self._end(reservation)

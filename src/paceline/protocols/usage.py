@@ -26,7 +26,7 @@ LARGEST_TOKENS = 1_000_000_000
 _ABSENT = msgspec.Raw()
 _UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
-_MEMBERS = frozenset({"usage", "usageMetadata", "error"})
+_MEMBERS = frozenset({"model", "usage", "usageMetadata", "error"})
 _TEXT = re.compile(
     rb'"response\.[a-z_.]++(?<!\.delta)"[^\n]*+'  # an event of OpenAI's responses that repeats what had come
     rb'|"(?:text|content|thinking|partial_json|arguments|reasoning|reasoning_content|delta)"\s*+:'
@@ -44,6 +44,8 @@ class ResponseReader:
         """Whether it said that only when it began: its answer is not in it yet."""
         self.events = self.text_bytes = 0
         """Events of a stream that have come, and their text. 0 for a body."""
+        self.model: str | None = None
+        """The model that answers, if that was said beside the usage."""
         self.tokens: int | None = None
         """None until they are known."""
         self.error: bytes | None = None
@@ -123,6 +125,7 @@ class EventReader(ResponseReader):
         for holder in (event, start, *(decoded(raw, _HOLDER) for raw in (event.response, event.x_groq))):
             if holder is None:
                 continue
+            self.model = decoded(holder.model, _NAME) or self.model
             for raw in (holder.usage, holder.usageMetadata):
                 if (usage := decoded(raw, _USAGE)) is not None:
                     self.usage, self.is_usage_of_start = usage.over(self.usage), holder is start
@@ -150,6 +153,8 @@ class BodyReader(ResponseReader):
         for name, raw in self._scanner.found.items():
             if name == "error":
                 self.error = raw if _is_error(raw) else None
+            elif name == "model":
+                self.model = decoded(raw, _NAME)
             elif (usage := decoded(raw, _USAGE)) is not None:
                 self.usage = usage
                 self.tokens = usage.total
@@ -297,6 +302,7 @@ class _Details(msgspec.Struct):
 class _Holder(msgspec.Struct):
     """An object that may contain usage. Members that cannot be read are ignored."""
 
+    model: msgspec.Raw = _ABSENT
     usage: msgspec.Raw = _ABSENT
     usageMetadata: msgspec.Raw = _ABSENT  # noqa: N815 - Google's spelling
     error: msgspec.Raw = _ABSENT
@@ -311,6 +317,7 @@ class _Event(_Holder):
 _EVENT = msgspec.json.Decoder(_Event)
 _HOLDER = msgspec.json.Decoder(_Holder)
 _USAGE = msgspec.json.Decoder(TokenUsage)
+_NAME = msgspec.json.Decoder(str)
 _DETAILS = msgspec.json.Decoder(_Details)
 
 
