@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.gateway.gateway_harness import GatewayHarness, account, until
+from tests.gateway.gateway_harness import QUICK_TIMEOUTS, GatewayHarness, account, until
 from tests.gateway.raw_http import RawUpstream, Wire, connect, ok, post
 from tests.gateway.test_request_access_keys import Keys, text_of
 
@@ -288,6 +288,19 @@ async def test_a_shutdown_counts_the_calls_that_it_cuts_off() -> None:
         client.close()
 
         assert [(each.requests, each.estimated, each.tokens.output) for each in store.spend()] == [(1, 1, 3 * CENT)]
+
+
+async def test_costs_are_stored_again_after_an_error_that_nobody_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    def save(now: float) -> None:
+        times.append(now)
+        if len(times) == 1:
+            raise RuntimeError("unexpected")
+
+    async with GatewayHarness(account("http://127.0.0.1:9"), timeouts=QUICK_TIMEOUTS) as harness:
+        monkeypatch.setattr(harness.gateway.spend, "save_if_due", save)
+        await until(lambda: len(times) == 2)
 
 
 @pytest.mark.parametrize(("reason", "status"), [("revoked", 401), ("spent", 402)])

@@ -713,6 +713,7 @@ class Gateway:
         self.spend.save()
 
     def _check_time(self) -> None:
+        self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)  # also if this one fails
         now = self.loop.time()
         for exchange in list(self.live):
             exchange.check_time(now)
@@ -722,4 +723,3 @@ class Gateway:
             pool.drop_idle(now)
         self.spend.announce()
         self.spend.save_if_due(now)
-        self._timer = self.loop.call_later(self.timeouts.check_interval, self._check_time)
