@@ -430,9 +430,16 @@ def activity_text(activity: GatewayActivity) -> str:
         parts.append(f"{activity.refused_per_minute} refused")
     if activity.tokens_today.total:
         parts.append(f"{count_text(activity.tokens_today.total)} tokens")
-        known = (activity.cost_today.billed or 0.0) + (activity.cost_today.imputed or 0.0)
-        parts.append(f"{dollars(known)} today")
+        parts.append(f"{cost_today_text(activity)} today")
     return ", ".join(parts)
+
+
+def cost_today_text(activity: GatewayActivity) -> str:
+    """Return what the calls of this day have cost. No known cost is no cost only where there was no call."""
+    cost = activity.cost_today
+    if cost == Cost() and activity.requests_today:
+        return "cost unknown"
+    return dollars((cost.billed or 0.0) + (cost.imputed or 0.0))
 
 
 def count_text(count: int) -> str:

@@ -336,15 +336,14 @@ def _call_facts(activity: GatewayActivity | None) -> list[Fact]:
         ("calls in flight", f"{activity.in_flight:,}", "bold green" if activity.in_flight else ""),
         ("waiting", f"{activity.waiting:,}", "yellow" if activity.waiting else ""),
         ("a minute", f"{activity.per_minute:,}", ""),
-        ("429s", f"{refused:,}", "bold red" if refused else ""),
+        ("refused", f"{refused:,}", "bold red" if refused else ""),
     ]
 
 
 def _calls_today(activity: GatewayActivity | None) -> Iterator[Fact]:
     if activity is not None:
-        cost = (activity.cost_today.billed or 0.0) + (activity.cost_today.imputed or 0.0)
         tokens = output.count_text(activity.tokens_today.total)
-        yield "today", f"{activity.requests_today:,} calls, {tokens} tokens, {output.dollars(cost)}", ""
+        yield "today", f"{activity.requests_today:,} calls, {tokens} tokens, {output.cost_today_text(activity)}", ""
 
 
 def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
@@ -354,7 +353,8 @@ def _outlook(snapshot: TopSnapshot, zone: ZoneInfo) -> Iterator[Fact]:
     if (at := status.next_resume_at) is not None:
         yield "next resume", f"{clock(at, now, zone)} in {countdown(at - now)}", ""
     yield "done/h", f"{snapshot.rate.per_hour:,}", ""
-    if (eta := snapshot.rate.eta) is not None:
+    eta = snapshot.rate.eta_after(status.next_resume_at)
+    if eta is not None and status.engine.state != "stopped":
         yield "ETA", f"{clock(eta, now, zone)} in {countdown(eta - now)}", ""
     if snapshot.gateway is not None and snapshot.gateway != GatewayActivity():
         yield "calls", output.activity_text(snapshot.gateway), ""
