@@ -114,7 +114,7 @@ async def _expect_the_same(daemon: Daemon, page: Page) -> None:
         await expect(card.locator("[data-figure='priority']")).to_have_text(f"priority {PRIORITIES[campaign]}")
         running = daemon.counts(campaign).running
         await expect(card.locator("[data-figure='sessions']")).to_have_text(
-            f"{running} active session{'' if running == 1 else 's'}"
+            f"{running} running unit{'' if running == 1 else 's'}"
         )
     for scope in ("anthropic", "anthropic/max-1", "anthropic/max-2"):
         row = page.locator(f"[data-scope='{scope}']")

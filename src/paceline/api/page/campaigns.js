@@ -138,7 +138,7 @@ function card({ name }, refetch, showUnits) {
     );
     for (const [field, each] of Object.entries(fields)) each.update(campaign[field]);
     setText(priority, `priority ${campaign.priority}`);
-    setText(sessions, plural(campaign.running, "active session"));
+    setText(sessions, plural(campaign.running, "running unit"));
     setText(eta, etaText(campaign));
     setText(quota.lastChild, campaign.quota ?? "");
     show(quota, Boolean(campaign.quota));
@@ -171,7 +171,7 @@ function card({ name }, refetch, showUnits) {
 function cancelText({ todo, running, held, unverified, quarantined }) {
   const open = todo + running + held + unverified + quarantined;
   const units = `${plural(open, "unit")} that ${open === 1 ? "is" : "are"} not done will not run`;
-  return `${units}, and ${plural(running, "running session")} will be ended. Retry undoes it.`;
+  return `${units}, and the work of ${plural(running, "running unit")} will be ended. Retry undoes it.`;
 }
 
 function etaText({ eta, finished, state }) {

@@ -1,7 +1,7 @@
 // What needs a person: held accounts, stopped units by reason, paused campaigns. Each has the one button that settles it.
 
 import { actionButton, el, icon, setAttribute, setText, show, syncChildren } from "./dom.js";
-import { clockTime, count, now, plural } from "./format.js";
+import { clockTime, count, now } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { send } from "./requests.js";
 
@@ -116,7 +116,7 @@ const ACTIONS = {
     icon: "retry",
     run: ({ campaign, target }) =>
       send("POST", `/v1/campaigns/${encodeURIComponent(campaign)}/retry`, { like: target }),
-    done: ({ units, campaign }) => `${plural(units, "unit")} of ${campaign} moved back to todo.`,
+    done: ({ campaign }) => `Units of ${campaign} that stopped for this reason are tried again.`,
   },
   resume: {
     label: "Resume",
