@@ -61,7 +61,7 @@ def test_hosts_are_listed_as_they_were_stored_last(workspace: Workspace) -> None
         "heard",
     ]
     assert printed.splitlines()[1].split() == ["box1", "absent", "0/8"]
-    assert "No daemon runs" in printed
+    assert "No daemon answers" in printed
     assert found["is_live"] is False
     assert [(each["name"], each["presence"], each["labels"]) for each in found["hosts"]] == [
         ("box1", "absent", ["gpu"])

@@ -50,7 +50,7 @@ export function makeCalls(root, onUsed) {
   }
 
   async function revoke(name) {
-    const text = "Calls that run finish. The next call with this key is refused. A revoked key never works again.";
+    const text = "Calls that run finish. From a second later on calls with this key are refused. A revoked key never works again.";
     if (!(await confirmAction(`Revoke the key ${name}?`, text, "Revoke the key"))) return;
     const path = `/v1/keys/${encodeURIComponent(name)}`;
     if (await runAction(() => send("DELETE", path), `${name} is revoked.`)) root.focus({ preventScroll: true });

@@ -497,7 +497,7 @@ def _presence(view: HostView, *, is_live: bool) -> Finding:
     where = f"{view.hostname}, {view.home}" if view.hostname else "no worker has joined yet"
     if not is_live:
         fix = "start the daemon with `paceline up`"
-        return Finding(view.name, "note", f"{where}; no daemon runs that could ask it", fix)
+        return Finding(view.name, "note", f"{where}; no daemon answers that could ask it", fix)
     if view.presence == "joined":
         size = f"{view.cpus} processors, {(view.memory or 0) / 1e9:.1f} GB of memory"
         return Finding(view.name, "ok", f"{where}; {size}")

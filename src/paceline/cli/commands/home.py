@@ -735,7 +735,7 @@ def _print_hosts(found: list[HostView], *, is_live: bool) -> None:
         if host.problem is not None:
             output.say(host.problem, style="yellow")
     if not is_live:
-        output.say("No daemon runs: this is what was stored last. `paceline up` starts the workers.", style="yellow")
+        output.say("No daemon answers: this is what was stored last. `paceline up` starts the workers.", style="yellow")
 
 
 def _login_text(host: HostView) -> list[str]:
