@@ -26,14 +26,12 @@ from paceline.executors.spool import read_session_status
 from paceline.hosts.messages import (
     Joined,
     JoinRequest,
-    NumberedOrder,
     Orders,
     OrdersRequest,
     Reports,
     ReportsTaken,
     SessionOrder,
     SessionReport,
-    Start,
 )
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import Worker
@@ -49,7 +47,7 @@ class IdleLeader:
     """Orders all sessions at once, then only answers."""
 
     def __init__(self, orders: list[SessionOrder]) -> None:
-        self._orders = tuple(NumberedOrder(number, Start(session=order)) for number, order in enumerate(orders, 1))
+        self._orders = tuple(enumerate(orders, 1))
         self.all_run = asyncio.Event()
         self._running: set[str] = set()
 
@@ -57,19 +55,19 @@ class IdleLeader:
         return Joined(joining="j1", leader="benchmark", host_lease=600.0, now=time.time())
 
     async def orders(self, request: OrdersRequest) -> Orders:
-        left = tuple(each for each in self._orders if each.number > request.after)
+        left = tuple((number, order) for number, order in self._orders if number > request.after)
         if not left:
             await asyncio.sleep(request.wait)
         return Orders(now=time.time(), orders=left[:64])
 
     async def report(self, reports: Reports) -> ReportsTaken:
         msgspec.json.encode(reports)  # the worker pays for that over HTTP
-        for each in reports.reports:
-            if isinstance(each.report, SessionReport) and each.report.state is not None:
-                self._running.add(each.report.attempt_id)
+        for _, report in reports.reports:
+            if isinstance(report, SessionReport) and report.state is not None:
+                self._running.add(report.attempt_id)
         if len(self._running) == len(self._orders):
             self.all_run.set()
-        return ReportsTaken(now=time.time(), through=reports.reports[-1].number if reports.reports else 0)
+        return ReportsTaken(now=time.time(), through=reports.reports[-1][0] if reports.reports else 0)
 
 
 def cpu_of(pids: list[int]) -> float:

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from paceline.cli.main import app
-from paceline.hosts.worker.link import check_address, read_token
+from paceline.hosts.worker.link import check_address, host_of_token, read_token
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; `make env` installs it")
 kubernetes_validate = pytest.importorskip(
@@ -79,7 +79,7 @@ def test_the_secret_has_the_form_of_a_token_and_none_of_a_real_one() -> None:
     (secret,) = (each for path in FILES for each in manifests(path) if each["kind"] == "Secret")
     token = secret["stringData"]["token"]
 
-    assert read_token(token, "the Secret").host == "pod1"
+    assert host_of_token(read_token(token, "the Secret")) == "pod1"
     assert re.fullmatch(r"pod1\.[A-Z-]+", token)
 
 

@@ -23,8 +23,6 @@ from paceline.errors import (
     WorkspaceLost,
 )
 from paceline.hosts.jobs import (
-    JobArguments,
-    KeptFolder,
     OutputPiece,
     PatchPiece,
     error_report,
@@ -334,12 +332,10 @@ async def test_workspaces_that_nobody_needs_are_removed_together(machines: TwoMa
     for place in places[:2]:
         await machines.job(prepare, place, machines.repository.settings())
     write(f"{places[1].path}/new.txt", "new\n")
-    kept = KeptFolder(
-        path=places[1].path, reason=f"{places[1].path} has 1 uncommitted change; commit, or remove it with `--force`"
-    )
-    assert await machines.job(remove_all, tuple(places), False) == (kept,)
+    reason = f"{places[1].path} has 1 uncommitted change; commit, or remove it with `--force`"
+    assert await machines.job(remove_all, tuple(places), False) == {places[1].path: reason}
     assert [bool(snapshot(place.path)) for place in places] == [False, True, False]
-    assert await machines.job(remove_all, tuple(places), True) == ()
+    assert await machines.job(remove_all, tuple(places), True) == {}
     assert [*(machines.home / "workspaces").iterdir()] == []
 
 
@@ -415,7 +411,7 @@ def test_an_error_on_the_host_is_the_same_error_on_the_leader_and_blames_that_ho
 
 
 async def test_a_job_of_another_version_is_refused_by_name(machines: TwoMachines) -> None:
-    arguments = msgspec.Raw(msgspec.json.encode(JobArguments(values=msgspec.Raw(b"[]"))))
+    arguments = msgspec.Raw(b"[]")
     for call, text in (
         (Call(call_id="1", job="fly", arguments=arguments), "this worker cannot do 'fly'; install the version of"),
         (Call(call_id="1", job="prepare", arguments=arguments), "the arguments of prepare cannot be read"),

@@ -5,7 +5,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from tests.workspaces.conftest import TestRepository, git
@@ -15,6 +15,7 @@ from paceline.executors.spool import Spool
 from paceline.hosts.jobs import make_call, may_send, read_result, write_wanted
 from paceline.hosts.messages import Call, CallReport
 from paceline.hosts.worker.job_runner import JobRunner
+from paceline.hosts.worker.link import Link
 from paceline.store.interface import WorkspaceSettings
 from paceline.store.unit_result import UnitResult
 from paceline.testing import VirtualClock
@@ -36,7 +37,7 @@ class TwoMachines:
         self.inbox.mkdir(exist_ok=True)
         self.spool = Spool(str(self.home / "spool"))
         self.clock = VirtualClock()
-        self.runner = JobRunner(self.home, self.spool, self, self.clock)
+        self.runner = JobRunner(self.home, self.spool, cast(Link, self), lambda: "j1", self.clock)
         self.remote: str | None = None
         self.fetched: list[tuple[str, ...]] = []
         self.sent: list[int] = []
@@ -106,13 +107,13 @@ class TwoMachines:
 
     # The link of the worker. A transfer runs on the leader, which sees its own repository.
 
-    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
+    async def fetch_commits(self, joining: str, call_id: str, have: tuple[str, ...], file: Path) -> None:
         self._fail_sometimes()
         self.fetched.append(have)
         with self._machine_of_leader():
             write_wanted(self._calls[call_id], have, file)
 
-    async def send_commits(self, call_id: str, file: Path) -> None:
+    async def send_commits(self, joining: str, call_id: str, file: Path) -> None:
         self._fail_sometimes()
         assert may_send(self._calls[call_id])
         self._take(call_id, file)

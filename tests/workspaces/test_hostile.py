@@ -7,7 +7,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +33,9 @@ from tests.workspaces.hostile_world import (
     user_git,
 )
 
-from paceline.engine.retention import KeptWorkspace, StoredWorkspace, remove_workspaces, unneeded_workspaces
+from paceline.engine.retention import StoredWorkspace, remove_workspaces, unneeded_workspaces
 from paceline.errors import PacelineError, WorkspaceError
-from paceline.hosts.jobs import KeptFolder, read_patch, remove_all
+from paceline.hosts.jobs import read_patch, remove_all
 from paceline.store import Campaign, SqliteStore
 from paceline.workspaces import (
     check_nothing_is_lost,
@@ -111,7 +111,7 @@ def each_of(*works: Callable[[], object]) -> None:
 def collect(machine: Machine) -> None:
     each_of(
         lambda: check_nothing_is_lost(machine.place),
-        lambda: refuse(remove_workspaces([StoredWorkspace(unit="docs/a", place=machine.place)], force=False).kept),
+        lambda: refuse_kept([StoredWorkspace(unit="docs/a", place=machine.place)], machine),
     )
 
 
@@ -120,14 +120,19 @@ def collect_abandoned(machine: Machine) -> None:
     store = SqliteStore.in_memory()
     store.add_campaign(Campaign(name="docs", command=("true",), workspace=machine.settings), [], update=False, now=0.0)
     found = unneeded_workspaces(store, machine.home)
-    refuse([each for each in remove_workspaces(found, force=False).kept if each.path == machine.place.path])
+    refuse_kept(found, machine)
     if machine.place.path not in [each.place.path for each in found]:
         raise Refused(f"{machine.place.path} was not found")
 
 
-def refuse(kept: Sequence[KeptWorkspace | KeptFolder]) -> None:
-    for each in kept:
-        raise Refused(each.reason)
+def refuse_kept(found: list[StoredWorkspace], machine: Machine) -> None:
+    kept = remove_workspaces(found, force=False).kept
+    refuse(each.reason for each in kept if each.path == machine.place.path)
+
+
+def refuse(reasons: Iterable[str]) -> None:
+    for reason in reasons:
+        raise Refused(reason)
 
 
 def retry(machine: Machine) -> None:
@@ -201,7 +206,7 @@ OPERATIONS: Final = {
     "host_commit_then_remove": Operation(run=commit_then_remove_on_host, is_on_host=True),
     "host_look": Operation(run=look_on_host, keeps="folder", is_on_host=True, only=(*OF_PATHS, *OF_REPOSITORY)),
     "host_gc": Operation(
-        run=lambda machine: refuse(on_host(machine, remove_all, (machine.place,), False)),
+        run=lambda machine: refuse(on_host(machine, remove_all, (machine.place,), False).values()),
         keeps="mirror",
         is_on_host=True,
     ),

@@ -41,7 +41,6 @@ from paceline.events import Event
 from paceline.gateway import BackgroundStore, ClientKeys, Gateway, RequestAccess, SpendLedger, make_server_protocol
 from paceline.hosts.leader.worker_supervision import WorkerSupervision
 from paceline.hosts.messages import local_machine
-from paceline.hosts.worker.link import HostToken
 from paceline.hosts.worker.worker import WorkerRequest, add_own_host, open_worker, own_host, sole_user
 from paceline.leadership.election import Leader, known_leaders, neighbours, new_leader, present_leader, want_lead
 from paceline.metrics import MetricsRegistry
@@ -402,7 +401,7 @@ class FleetMember:
                 request = WorkerRequest(
                     home=home.path,
                     addresses=[address],
-                    token=HostToken(self._own, host_token_of(store, home.path, self._own)),
+                    token=host_token_of(store, home.path, self._own),
                     neighbours=neighbours(known_leaders(store), home.path),
                 )
                 async with open_worker(request, session_variables(home.environ), home.zone.key) as worker:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -110,28 +110,17 @@ def _wake(loop: asyncio.AbstractEventLoop, on_over: Callable[[], Any]) -> None:
 
 def in_daemon_thread(work: Callable[[], Value], name: str) -> "asyncio.Future[Value]":
     """Begin the work in a thread of that name. If it is still at it when the process ends, it is given up."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Value] = loop.create_future()
-
-    def settle(value: Value | None, error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)  # type: ignore[arg-type]
+    result: Future[Value] = Future()
+    result.set_running_or_notify_cancel()  # whoever waits may go; the work itself cannot be taken back
 
     def run() -> None:
-        value, error = None, None
         try:
-            value = work()
-        except Exception as raised:  # noqa: BLE001 (it is raised where the work was asked for)
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, value, error)
+            result.set_result(work())
+        except Exception as error:  # noqa: BLE001 (it is raised where the work was asked for)
+            result.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return result
+    return asyncio.wrap_future(result)
 
 
 MOST_SENT_BYTES: Final = 4 << 30
@@ -173,13 +162,6 @@ class PatchPiece(msgspec.Struct, frozen=True, kw_only=True):
     is_truncated: bool
 
 
-class KeptFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace that was not removed, and why."""
-
-    path: str
-    reason: str
-
-
 class LeaderRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the repository of the leader has that a job must know."""
 
@@ -196,13 +178,6 @@ class LeaderRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Where the branch is pushed to. None: it is sent to the leader."""
 
 
-class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call carries: the arguments of the function, and what the leader's repository adds."""
-
-    values: msgspec.Raw
-    leader: LeaderRepository = LeaderRepository()
-
-
 def read_output(attempt_id: str, channel: Channel, position: int | None, most: int) -> OutputPiece:
     """Read what a session on a host printed, from a position; with None the last `most` bytes."""
     raise NotImplementedError("a host reads this: start it as a job of the host")
@@ -213,12 +188,12 @@ def read_patch(location: WorkspaceLocation, most: int) -> PatchPiece:
     raise NotImplementedError("a host reads this: start it as a job of the host")
 
 
-def remove_all(locations: tuple[WorkspaceLocation, ...], force: bool) -> "tuple[KeptFolder, ...]":
-    """Remove workspaces on a host. Return those that stay."""
+def remove_all(locations: tuple[WorkspaceLocation, ...], force: bool) -> dict[str, str]:
+    """Remove workspaces on a host. Return the paths of those that stay, with the reasons."""
     raise NotImplementedError("a host does this: start it as a job of the host")
 
 
-class HostJob(msgspec.Struct, frozen=True, kw_only=True):
+class HostJob(NamedTuple):
     """A piece of work with the types of its arguments and its result."""
 
     name: str
@@ -228,30 +203,15 @@ class HostJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JOBS: Final = (
-    HostJob(name="unused_place", work=unused_location, arguments=tuple[WorkspaceLocation], result=WorkspaceLocation),
-    HostJob(name="prepare", work=prepare, arguments=tuple[WorkspaceLocation, WorkspaceSettings], result=Prepared),
-    HostJob(name="finish_setup", work=finish_setup, arguments=tuple[WorkspaceLocation]),
-    HostJob(name="commit_all", work=commit_all, arguments=tuple[WorkspaceLocation, str], result=Change),
-    HostJob(name="write_patch", work=write_patch, arguments=tuple[WorkspaceLocation, str]),
-    HostJob(
-        name="commit_and_remove",
-        work=commit_and_remove,
-        arguments=tuple[WorkspaceLocation, str | None],
-        result=Change | None,
-    ),
-    HostJob(
-        name="remove_all",
-        work=remove_all,
-        arguments=tuple[tuple[WorkspaceLocation, ...], bool],
-        result=tuple[KeptFolder, ...],
-    ),
-    HostJob(name="read_patch", work=read_patch, arguments=tuple[WorkspaceLocation, int], result=PatchPiece),
-    HostJob(
-        name="read_output",
-        work=read_output,
-        arguments=tuple[str, Channel, int | None, int],
-        result=OutputPiece,
-    ),
+    HostJob("unused_place", unused_location, tuple[WorkspaceLocation], WorkspaceLocation),
+    HostJob("prepare", prepare, tuple[WorkspaceLocation, WorkspaceSettings], Prepared),
+    HostJob("finish_setup", finish_setup, tuple[WorkspaceLocation]),
+    HostJob("commit_all", commit_all, tuple[WorkspaceLocation, str], Change),
+    HostJob("write_patch", write_patch, tuple[WorkspaceLocation, str]),
+    HostJob("commit_and_remove", commit_and_remove, tuple[WorkspaceLocation, str | None], Change | None),
+    HostJob("remove_all", remove_all, tuple[tuple[WorkspaceLocation, ...], bool], dict[str, str]),
+    HostJob("read_patch", read_patch, tuple[WorkspaceLocation, int], PatchPiece),
+    HostJob("read_output", read_output, tuple[str, Channel, int | None, int], OutputPiece),
 )
 JOB_BY_NAME: Final = {job.name: job for job in JOBS}
 _JOB_BY_WORK: Final = {job.work: job for job in JOBS}
@@ -272,12 +232,8 @@ def make_call(call_id: str, work: Callable[..., Any], arguments: tuple[Any, ...]
     location = arguments[0]
     if isinstance(location, WorkspaceLocation) and location.branch is not None:
         leader = _leader_repository(job.name, location, arguments, remote)
-    values = msgspec.json.encode(arguments, enc_hook=str)
-    return Call(
-        call_id=call_id,
-        job=job.name,
-        arguments=msgspec.Raw(msgspec.json.encode(JobArguments(values=msgspec.Raw(values), leader=leader))),
-    )
+    values = msgspec.Raw(msgspec.json.encode(arguments, enc_hook=str))
+    return Call(call_id=call_id, job=job.name, arguments=values, leader=msgspec.Raw(msgspec.json.encode(leader)))
 
 
 def read_result(call: Call, report: CallReport, received: Path | None) -> Any:
@@ -287,17 +243,16 @@ def read_result(call: Call, report: CallReport, received: Path | None) -> Any:
     """
     if report.error is not None:
         raise _raised(report)
-    job, arguments = decode_call(call)
-    values = msgspec.json.decode(arguments.values, type=job.arguments)
-    result = msgspec.json.decode(report.result, type=job.result)
-    match job.name:
+    values, leader = decode_call(call)
+    result = msgspec.json.decode(report.result, type=JOB_BY_NAME[call.job].result)
+    match call.job:
         case "unused_place":
             _check_location(values[0], result)
         case "commit_all":
-            _take_commits(values[0], arguments.leader, result, received)
+            _take_commits(values[0], leader, result, received)
         case "commit_and_remove":
             if result is not None:
-                _take_commits(values[0], arguments.leader, result, received)
+                _take_commits(values[0], leader, result, received)
             return None
         case "write_patch":
             _take_patch(Path(values[1]), received)
@@ -325,20 +280,19 @@ def write_wanted(call: Call, have: Iterable[str], file: Path) -> None:
 
     Raise `InvalidInput` if this call needs none: a worker gets the commits of its own work only.
     """
-    job, arguments = decode_call(call)
-    if job.name != "prepare":
-        raise InvalidInput(f"the call {call.call_id} ({job.name}) needs no commits")
-    location, _ = msgspec.json.decode(arguments.values, type=job.arguments)
+    if call.job != "prepare":
+        raise InvalidInput(f"the call {call.call_id} ({call.job}) needs no commits")
+    (location, _), leader = decode_call(call)
     if location.repository is None or location.base is None:
         raise InvalidInput(f"the call {call.call_id} is about a folder, which has no commits")
     have = tuple(have)
     if have and have[0].startswith(OF_SUBMODULE):
-        submodule = _submodule(call, arguments.leader, have[0].removeprefix(OF_SUBMODULE))
+        submodule = _submodule(call, leader, have[0].removeprefix(OF_SUBMODULE))
         write_bundle(submodule.clone, {f"{WANTED}base": submodule.commit}, have[1:], file)
         return
     refs = {f"{WANTED}base": location.base}
-    if arguments.leader.tip is not None:
-        refs[f"{WANTED}branch"] = arguments.leader.tip
+    if leader.tip is not None:
+        refs[f"{WANTED}branch"] = leader.tip
     write_bundle(location.repository, refs, have, file)
 
 
@@ -353,13 +307,14 @@ def may_send(call: Call) -> bool:
     return call.job in ("commit_all", "commit_and_remove", "write_patch")
 
 
-def decode_call(call: Call) -> tuple[HostJob, JobArguments]:
-    """Return the job of a call and its arguments. Raise `WorkspaceError` if this version does not know it."""
+def decode_call(call: Call) -> tuple[tuple[Any, ...], LeaderRepository]:
+    """Return the arguments of a call. Raise `WorkspaceError` if this version does not know its job."""
     job = JOB_BY_NAME.get(call.job)
     if job is None:
         raise WorkspaceError(f"this worker cannot do {call.job!r}; install the version of the leader there")
     try:
-        return job, msgspec.json.decode(call.arguments, type=JobArguments)
+        values = msgspec.json.decode(call.arguments, type=job.arguments)
+        return values, msgspec.json.decode(call.leader, type=LeaderRepository)
     except msgspec.MsgspecError as error:
         raise WorkspaceError(f"the arguments of {call.job} cannot be read: {error}") from error
 
@@ -525,7 +480,8 @@ class RemoteJobs:
             work.reading = self._local.start(read_result, work.call, report, work.received)
 
     def lose_all(self, reason: str) -> None:
-        """End everything that has no result."""
+        """End everything that has no result, and begin nothing more."""
+        self.gone = reason
         for call_id in list(self._works):
             self._fail(call_id, HostLost(reason))
 

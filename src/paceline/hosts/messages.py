@@ -194,8 +194,8 @@ def local_machine(store: Store) -> str | None:
 # -- messages ------------------------------------------------------------------------------------------------
 
 
-class SessionOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, or one command of a plan, to start."""
+class SessionOrder(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """One session, or one command of a plan, to start. An attempt that was started before is followed."""
 
     profile: AgentProfile
     task: Task
@@ -243,7 +243,7 @@ class SessionOrder(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Grows with every change after which an older worker or engine would misunderstand the other."""
 
 
@@ -295,12 +295,6 @@ class Joined(WorkerSettings, frozen=True, kw_only=True):
 # -- orders --------------------------------------------------------------------------------------------------
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
-    """Start a session. An attempt that was started before is followed."""
-
-    session: SessionOrder
-
-
 class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
     """Read a session from its beginning, and report it."""
 
@@ -324,12 +318,10 @@ def follow_of(order: SessionOrder) -> Follow:
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
-    attempt_id: str
-    grace: float
+    """End a session. Without a grace it is killed."""
 
-
-class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
     attempt_id: str
+    grace: float | None
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True, tag="archive"):
@@ -351,14 +343,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     call_id: str
     job: str
     arguments: msgspec.Raw
+    leader: msgspec.Raw = msgspec.Raw(b"{}")
+    """What the leader's repository adds."""
 
 
-Order = Start | Follow | Stop | Kill | Archive | Sweep | Call
-
-
-class NumberedOrder(msgspec.Struct, frozen=True):
-    number: int
-    order: Order
+Order = SessionOrder | Follow | Stop | Archive | Sweep | Call
+NumberedOrder = tuple[int, Order]
 
 
 class OrdersRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -414,11 +404,7 @@ class FactsReport(msgspec.Struct, frozen=True, kw_only=True, tag="facts"):
 
 
 Report = SessionReport | CallReport | FactsReport
-
-
-class NumberedReport(msgspec.Struct, frozen=True):
-    number: int
-    report: Report
+NumberedReport = tuple[int, Report]
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from tests.workspaces.finished_units import new_repository
 from paceline.api.tokens import host_token_of
 from paceline.errors import Refused, WorkspaceError
 from paceline.hosts.jobs import Job
-from paceline.hosts.messages import Call, CallReport, HostLoad, JoinRequest, NumberedReport, OrdersRequest, Reports
+from paceline.hosts.messages import Call, CallReport, HostLoad, JoinRequest, OrdersRequest, Reports
 from paceline.hosts.worker.link import HttpLink, read_token
 from paceline.workspaces import Change, Prepared, commit_all, prepare
 
@@ -40,14 +40,14 @@ class HandWorker:
         """Return the next call of the leader."""
         while True:
             orders = await self.link.orders(OrdersRequest(joining=self.joining, after=self._seen, wait=10.0))
-            for each in orders.orders:
-                self._seen = each.number
-                if isinstance(each.order, Call):
-                    return each.order
+            for number, order in orders.orders:
+                self._seen = number
+                if isinstance(order, Call):
+                    return order
 
     async def report(self, number: int, call: Call, result: object) -> None:
         report = CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(result)))
-        numbered = (NumberedReport(number, report),)
+        numbered = ((number, report),)
         await self.link.report(Reports(joining=self.joining, load=HostLoad(), reports=numbered))
 
 

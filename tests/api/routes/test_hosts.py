@@ -45,7 +45,7 @@ async def test_a_request_for_orders_is_answered_as_soon_as_there_are_any(run_dae
     async with run_daemon(BOX1) as daemon:
         joined = await daemon.ask("POST", "/v1/hosts/box1/join", joins())
         first = await daemon.ask("POST", "/v1/hosts/box1/orders", {"joining": joined["joining"], "wait": 20.0})
-    assert [each["order"] for each in first["orders"]] == [{"type": "sweep", "keep": []}]
+    assert [order for _, order in first["orders"]] == [{"type": "sweep", "keep": []}]
 
 
 async def test_a_worker_is_refused_with_what_to_do(run_daemon: RunDaemon) -> None:

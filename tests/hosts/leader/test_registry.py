@@ -18,6 +18,7 @@ from paceline.hosts.jobs import OutputPiece, read_output
 from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, LocalHost, RemoteSession
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import (
+    PROTOCOL,
     Archive,
     Call,
     CallReport,
@@ -25,14 +26,11 @@ from paceline.hosts.messages import (
     HostFacts,
     HostLoad,
     JoinRequest,
-    Kill,
-    NumberedReport,
     Order,
     OrdersRequest,
     Reports,
     SessionOrder,
     SessionReport,
-    Start,
     Stop,
     StoredHost,
     Sweep,
@@ -100,7 +98,7 @@ class PaperWorker:
         self.worker = worker
         self.reported = 0
 
-    def join(self, *attempts: str, protocol: int = 1) -> None:
+    def join(self, *attempts: str, protocol: int = PROTOCOL) -> None:
         request = JoinRequest(worker=self.worker, pid=1, facts=FACTS, attempts=attempts, protocol=protocol)
         self.joining = self.leader.hosts.join("box1", request).joining
         self.seen = self.reported = 0
@@ -108,12 +106,12 @@ class PaperWorker:
     async def orders(self, *, confirm: bool = True) -> list[Order]:
         got = await self.leader.hosts.orders("box1", OrdersRequest(joining=self.joining, after=self.seen))
         if got.orders and confirm:
-            self.seen = got.orders[-1].number
-        return [each.order for each in got.orders]
+            self.seen = got.orders[-1][0]
+        return [order for _, order in got.orders]
 
     def report(self, *reports: SessionReport | CallReport, again: bool = False) -> int:
         first = self.reported + (0 if again else 1)
-        numbered = [NumberedReport(first + n, report) for n, report in enumerate(reports)]
+        numbered = [(first + n, report) for n, report in enumerate(reports)]
         if not again:
             self.reported += len(reports)
         sent = Reports(joining=self.joining, load=HostLoad(), reports=tuple(numbered))
@@ -161,7 +159,7 @@ async def test_an_order_is_repeated_until_the_worker_confirms_it(leader: Leader,
     again = await worker.orders()
     after = await worker.orders()
 
-    assert (once, again, after) == ([Start(session=order_of("a1"))], [Start(session=order_of("a1"))], [])
+    assert (once, again, after) == ([order_of("a1")], [order_of("a1")], [])
 
 
 async def test_a_session_is_over_once_the_worker_has_reported_its_end(leader: Leader, worker: PaperWorker) -> None:
@@ -204,7 +202,7 @@ async def test_a_worker_that_joins_again_follows_what_it_has_and_starts_what_it_
     assert await worker.orders() == [
         follow("has"),
         Stop(attempt_id="has", grace=10.0),
-        Start(session=order_of("never-got")),
+        order_of("never-got"),
         follow("lost-its-folder"),
         Sweep(keep=("has", "never-got", "lost-its-folder")),
     ]
@@ -286,7 +284,7 @@ async def test_a_host_has_one_worker_until_that_is_lost(leader: Leader, worker: 
 
 async def test_a_worker_of_another_version_and_an_unknown_host_are_refused(leader: Leader, worker: PaperWorker) -> None:
     with pytest.raises(VersionMismatch, match="install the same version on both"):
-        worker.join(protocol=2)
+        worker.join(protocol=99)
     with pytest.raises(UnknownName, match="there is no host 'box9'"):
         leader.hosts.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
     assert leader.presence == "absent"
@@ -439,7 +437,7 @@ async def test_a_session_is_killed_once(leader: Leader, worker: PaperWorker) -> 
     await worker.orders()
     for _ in range(3):
         leader.hosts.holder_of(handle).kill(handle)
-    assert await worker.orders() == [Kill(attempt_id="a1")]
+    assert await worker.orders() == [Stop(attempt_id="a1", grace=None)]
 
 
 async def test_numbers_that_nothing_has_are_unknown(leader: Leader, worker: PaperWorker) -> None:

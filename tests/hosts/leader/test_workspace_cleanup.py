@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from tests.hosts.leader.test_registry import LEASE, NOW, Leader, PaperWorker
 
-from paceline.hosts.jobs import JobArguments
 from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS
 from paceline.hosts.leader.workspace_cleanup import (
     LOOK_SECONDS,
@@ -38,7 +37,7 @@ async def calls(worker: PaperWorker) -> list[Call]:
 
 
 def paths(call: Call) -> tuple[list[str], bool]:
-    places, force = msgspec.json.decode(msgspec.json.decode(call.arguments, type=JobArguments).values)
+    places, force = msgspec.json.decode(call.arguments)
     return [each["path"].rpartition("/")[2] for each in places], force
 
 
@@ -56,7 +55,7 @@ async def test_a_host_removes_what_was_left_to_it_when_it_is_there(caplog: pytes
     (call,) = await calls(worker)
     assert paths(call) == (["a", "b"], False)
 
-    kept = msgspec.json.encode([{"path": "/b", "reason": "it has 1 uncommitted change"}])
+    kept = msgspec.json.encode({"/b": "it has 1 uncommitted change"})
     worker.report(CallReport(call_id=call.call_id, result=msgspec.Raw(kept)))
     with caplog.at_level(logging.WARNING):
         step(leader, removals)

@@ -18,9 +18,9 @@ from paceline.agents.profile import AgentProfile
 from paceline.clock import Clock, SystemClock
 from paceline.executors.proc_table import all_processes
 from paceline.executors.process import MARK_VARIABLE, ProcessExecutor
-from paceline.hosts.messages import Follow, SessionOrder, Start, follow_of
-from paceline.hosts.worker.sessions import HostContext, RunCall
-from paceline.hosts.worker.worker import Worker
+from paceline.hosts.messages import Follow, SessionOrder, follow_of
+from paceline.hosts.worker.sessions import HostContext
+from paceline.hosts.worker.worker import RunCall, Worker
 from paceline.leadership.host_lease import HostLease
 from paceline.testing import DirectLink
 
@@ -48,9 +48,7 @@ class WorkerHost:
         executor = ProcessExecutor(str(self.home / "spool"), lease_file=str(lease.file))
         environ = ENVIRON | (environ or {})
         context = HostContext(identity="w1", labels=("gpu",), environ=environ, gateway_url=lambda: "http://here:1")
-        worker = Worker(self.link, executor, self.home, context, clock=self.clock, lease=lease)
-        if run_call is not None:
-            worker.serve_calls(run_call)
+        worker = Worker(self.link, executor, self.home, context, clock=self.clock, lease=lease, run_call=run_call)
         running = asyncio.create_task(worker.run())
         try:
             yield worker
@@ -66,18 +64,18 @@ class WorkerHost:
         task = Task(unit_id="night/u0", attempt_id=attempt, prompt="", cwd=str(self.work), command=argv)
         return SessionOrder(profile=load_agent("command"), task=task, output=output, is_command=is_command)
 
-    def start(self, attempt: str, script: str, *, is_command: bool = False) -> Start:
-        return Start(session=self.order(attempt, "sh", "-c", script, is_command=is_command))
+    def start(self, attempt: str, script: str, *, is_command: bool = False) -> SessionOrder:
+        return self.order(attempt, "sh", "-c", script, is_command=is_command)
 
     def follow(self, attempt: str) -> Follow:
         return follow_of(self.order(attempt, "true"))
 
-    def start_agent(self, attempt: str, transcript: bytes, *more: str) -> Start:
+    def start_agent(self, attempt: str, transcript: bytes, *more: str) -> SessionOrder:
         """Return a session of an agent that prints the transcript, then does more."""
         (self.work / f"{attempt}.jsonl").write_bytes(transcript)
         profile = agent_profile("sh", "-c", "; ".join((f"cat {attempt}.jsonl", *more)))
         task = Task(unit_id="night/u0", attempt_id=attempt, prompt="do it", cwd=str(self.work))
-        return Start(session=SessionOrder(profile=profile, task=task))
+        return SessionOrder(profile=profile, task=task)
 
     def gate(self, name: str) -> Fifo:
         """Return a fifo in the work folder: whoever reads it waits for the other side."""

@@ -14,7 +14,7 @@ from tests.hosts.worker.leader import ScriptedLeader
 from paceline.agents import Task, load_agent
 from paceline.clock import SystemClock
 from paceline.executors.process import ProcessExecutor
-from paceline.hosts.messages import SessionOrder, Start
+from paceline.hosts.messages import SessionOrder
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import Worker
 from paceline.leadership.host_lease import HostLease
@@ -31,7 +31,7 @@ async def main(home: Path, seconds: float) -> None:
     running = asyncio.create_task(worker.run())
     await leader.joined()
     task = Task(unit_id="night/u0", attempt_id="a1", prompt="", cwd=str(home), command=("sleep", "1000"))
-    await leader.give(Start(session=SessionOrder(profile=load_agent("command"), task=task)))
+    await leader.give(SessionOrder(profile=load_agent("command"), task=task))
     await leader.until(lambda: any(each.state and each.state.pid for each in leader.of_session("a1")))
     os.kill(os.getpid(), signal.SIGKILL)
     await running

@@ -67,7 +67,7 @@ class ScriptedLeader:
         self._check(request.joining)
 
         def given() -> tuple[NumberedOrder, ...]:
-            return tuple(each for each in self._given if each.number > request.after)
+            return tuple((number, order) for number, order in self._given if number > request.after)
 
         self._obeyed = request.after
         await self._notify()
@@ -82,11 +82,11 @@ class ScriptedLeader:
     async def report(self, reports: Reports) -> ReportsTaken:
         self.requests += 1
         self._check(reports.joining)
-        for each in reports.reports:
-            if each.number > self._taken:
-                assert each.number == self._taken + 1, "a report is missing"
-                self._taken = each.number
-                self.reports.append(each.report)
+        for number, report in reports.reports:
+            if number > self._taken:
+                assert number == self._taken + 1, "a report is missing"
+                self._taken = number
+                self.reports.append(report)
         self.has_left = reports.is_leaving
         await self._notify()
         return ReportsTaken(now=self._now(), through=self._taken)
@@ -96,7 +96,7 @@ class ScriptedLeader:
     async def give(self, *orders: Order) -> None:
         """Order something of the worker that has joined."""
         for order in orders:
-            self._given.append(NumberedOrder(len(self._given) + 1, order))
+            self._given.append((len(self._given) + 1, order))
         await self._notify()
 
     async def obeyed(self) -> None:

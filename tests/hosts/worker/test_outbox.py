@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paceline.core.signals import AnySignal, RateLimited
 from paceline.executors import SessionState
-from paceline.hosts.messages import CallReport, NumberedReport, SessionReport
+from paceline.hosts.messages import CallReport, SessionReport
 from paceline.hosts.worker.sessions import Outbox
 
 RUNNING = SessionState(phase="running")
@@ -21,7 +21,7 @@ def test_unsent_news_of_one_session_go_together_with_all_signals() -> None:
     for report in (news("a1", 1.0), news("a2"), news("a1", 2.0)):
         outbox.add(report)
 
-    assert outbox.batch() == (NumberedReport(1, news("a2")), NumberedReport(2, news("a1", 1.0, 2.0)))
+    assert outbox.batch() == ((1, news("a2")), (2, news("a1", 1.0, 2.0)))
 
 
 def test_what_was_sent_keeps_its_number_and_its_content() -> None:
@@ -30,9 +30,9 @@ def test_what_was_sent_keeps_its_number_and_its_content() -> None:
     first = outbox.batch()
     outbox.add(news("a1", 2.0))
 
-    assert outbox.batch() == first == (NumberedReport(1, news("a1", 1.0)),)
+    assert outbox.batch() == first == ((1, news("a1", 1.0)),)
     outbox.confirm(1)
-    assert outbox.batch() == (NumberedReport(2, news("a1", 2.0)),)
+    assert outbox.batch() == ((2, news("a1", 2.0)),)
 
 
 def test_the_report_about_earlier_output_stays_alone() -> None:
@@ -40,7 +40,7 @@ def test_the_report_about_earlier_output_stays_alone() -> None:
     outbox.add(news("a1", 1.0, is_catching_up=True))
     outbox.add(news("a1", 2.0))
 
-    assert [each.report for each in outbox.batch()] == [news("a1", 1.0, is_catching_up=True), news("a1", 2.0)]
+    assert [report for _, report in outbox.batch()] == [news("a1", 1.0, is_catching_up=True), news("a1", 2.0)]
 
 
 def test_a_new_joining_gets_results_of_calls_and_no_old_news_of_sessions() -> None:
@@ -51,7 +51,7 @@ def test_a_new_joining_gets_results_of_calls_and_no_old_news_of_sessions() -> No
     outbox.add(CallReport(call_id="c2"))
     outbox.start_over(lambda report: isinstance(report, CallReport))
 
-    assert outbox.batch() == (NumberedReport(1, CallReport(call_id="c1")), NumberedReport(2, CallReport(call_id="c2")))
+    assert outbox.batch() == ((1, CallReport(call_id="c1")), (2, CallReport(call_id="c2")))
 
 
 def test_a_request_does_not_grow_without_a_bound() -> None:
@@ -83,11 +83,11 @@ def test_whatever_is_lost_each_signal_and_each_result_arrives_once_and_in_order(
             batch = outbox.batch()
             if step == "lose request":
                 continue
-            for each in batch:
-                if each.number > through:
-                    assert each.number == through + 1
-                    through = each.number
-                    taken.append(each.report)
+            for number, report in batch:
+                if number > through:
+                    assert number == through + 1
+                    through = number
+                    taken.append(report)
             if step == "send":
                 outbox.confirm(through)
 
@@ -113,7 +113,7 @@ def test_half_a_character_of_an_agent_is_replaced() -> None:
     outbox = Outbox()
     outbox.add(CallReport(call_id="c1", error="WorkspaceError", text="cannot read \udcff.txt"))
     outbox.add(SessionReport(attempt_id="a1", state=None, tail="done \ud83d"))
-    assert [each.report for each in outbox.batch()] == [
+    assert [report for _, report in outbox.batch()] == [
         CallReport(call_id="c1", error="WorkspaceError", text="cannot read ?.txt"),
         SessionReport(attempt_id="a1", state=None, tail="done ?"),
     ]

@@ -9,7 +9,7 @@ from tests.hosts.worker.conftest import WorkerHost, agent_profile
 from paceline.agents import Task
 from paceline.agents.account import Account, GatewayAddress
 from paceline.executors import OutputLimits
-from paceline.hosts.messages import Archive, Kill, SessionOrder, SessionReport, Start, Stop, Sweep
+from paceline.hosts.messages import Archive, SessionOrder, SessionReport, Stop, Sweep
 from paceline.simulation import agent_transcripts as said
 
 
@@ -58,7 +58,7 @@ async def test_a_session_that_cannot_be_started_is_reported_with_its_error(
 ) -> None:
     async with host.worker():
         await host.leader.joined()
-        await host.leader.give(Start(session=host.order("a1", *argv)))
+        await host.leader.give(host.order("a1", *argv))
         report = await host.leader.end_of("a1")
 
     assert report.state is not None
@@ -93,7 +93,7 @@ async def test_a_session_is_stopped_killed_and_put_away_on_order(host: WorkerHos
         await host.leader.joined()
         await host.leader.give(host.start("a1", "sleep 1000"), host.start("a2", "sleep 1000"))
         await host.leader.until(lambda: host.leader.of_session("a1") and host.leader.of_session("a2"))
-        await host.leader.give(Stop(attempt_id="a1", grace=5.0), Kill(attempt_id="a2"))
+        await host.leader.give(Stop(attempt_id="a1", grace=5.0), Stop(attempt_id="a2", grace=None))
         stopped, killed = await host.leader.end_of("a1"), await host.leader.end_of("a2")
         await host.leader.give(Archive(attempt_id="a1"), Archive(attempt_id="a2", keep_output=False))
         await host.leader.obeyed()
@@ -135,9 +135,7 @@ async def test_a_session_reaches_the_gateway_the_way_its_worker_reaches_the_lead
     gateway = GatewayAddress("", key="k3y")
     async with host.worker():
         await host.leader.joined()
-        await host.leader.give(
-            Start(session=SessionOrder(profile=profile, task=task, account=account, gateway=gateway))
-        )
+        await host.leader.give(SessionOrder(profile=profile, task=task, account=account, gateway=gateway))
         await host.leader.end_of("a1")
 
     variables = host.lines("variables")
@@ -153,7 +151,7 @@ async def test_the_login_of_an_account_is_the_one_in_the_home_folder_of_the_host
     profile = agent_profile("sh", "-c", "env > variables")
     async with host.worker(environ={"HOME": "/home/here", "ANTHROPIC_API_KEY": "never"}):
         await host.leader.joined()
-        await host.leader.give(Start(session=SessionOrder(profile=profile, task=task, account=account)))
+        await host.leader.give(SessionOrder(profile=profile, task=task, account=account))
         await host.leader.end_of("a1")
 
     variables = host.lines("variables")
@@ -167,7 +165,7 @@ async def test_a_session_that_would_bill_a_key_is_not_started(host: WorkerHost) 
     profile = agent_profile("sh", "-c", "echo ran >> runs")
     async with host.worker():
         await host.leader.joined()
-        await host.leader.give(Start(session=SessionOrder(profile=profile, task=task, account=account)))
+        await host.leader.give(SessionOrder(profile=profile, task=task, account=account))
         report = await host.leader.end_of("a1")
 
     assert report.state is not None
@@ -194,7 +192,7 @@ async def test_an_expected_file_is_looked_for_on_the_host(host: WorkerHost) -> N
         await host.leader.joined()
         for name, script in (("a1", "echo x > out.md"), ("a2", "rm out.md")):
             order = host.order(name, "sh", "-c", script, output="out.md")
-            await host.leader.give(Start(session=msgspec.structs.replace(order, begun_at=begun_at)))
+            await host.leader.give(msgspec.structs.replace(order, begun_at=begun_at))
             await host.leader.end_of(name)
 
     assert host.leader.ends_of("a1")[0].output_problem is None
@@ -222,7 +220,7 @@ async def test_a_host_that_leaves_starts_nothing_new_and_says_so(host: WorkerHos
         await host.leader.until(lambda: host.leader.has_left)
         await host.leader.give(host.start("a2", "echo ran >> runs"), host.start("a1", "echo ran >> runs"))
         await host.leader.until(lambda: bool(host.leader.ends_of("a2")))
-        await host.leader.give(Kill(attempt_id="a1"))
+        await host.leader.give(Stop(attempt_id="a1", grace=None))
         ended = await host.leader.end_of("a1")
 
     assert host.leader.of_session("a2") == [SessionReport(attempt_id="a2", state=None)]

@@ -32,8 +32,8 @@ async def worker_of(daemon: Daemon, host: WorkerHost, identity: str = "w1") -> A
     link = HttpLink([daemon.url], token)
     environ = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
     context = HostContext(identity=identity, labels=("gpu",), environ=environ, gateway_url=lambda: link.url)
-    worker = Worker(link, executor, host.home, context, clock=host.clock, lease=lease)
-    worker.serve_calls(JobRunner(host.home, executor.spool, worker, host.clock).run)
+    runner = JobRunner(host.home, executor.spool, link, lambda: worker.joining, host.clock)
+    worker = Worker(link, executor, host.home, context, clock=host.clock, lease=lease, run_call=runner.run)
     running = asyncio.create_task(worker.run())
     try:
         yield running

@@ -777,16 +777,16 @@ def worker_command(
     75 another worker or an engine uses this home.
     """
     from paceline.daemon.worker_process import run_worker  # the other commands need not load it
-    from paceline.hosts.worker.link import check_address, read_token
+    from paceline.hosts.worker.link import check_address, host_of_token, read_token
     from paceline.hosts.worker.worker import WorkerRequest
     from paceline.settings.environment import home_folder
 
     addresses = [check_address(url, insecure=insecure) for url in connect]
     token = read_token(*_token_text(token_file))
-    if name is not None and name != token.host:
-        raise InvalidInput(f"--name is {name!r}, but the token is one of {token.host!r}: use the token of {name!r}")
-    home = home_folder(Path.cwd(), os.environ)
-    labels = tuple(dict.fromkeys(label or ()))
+    host = host_of_token(token)
+    if name not in (None, host):
+        raise InvalidInput(f"--name is {name!r}, but the token is one of {host!r}: use the token of {name!r}")
+    home, labels = home_folder(Path.cwd(), os.environ), tuple(dict.fromkeys(label or ()))
     run_worker(WorkerRequest(home=home, addresses=addresses, token=token, labels=labels), os.environ)
 
 

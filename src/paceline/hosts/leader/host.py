@@ -12,7 +12,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -33,42 +33,22 @@ LOCAL = ""
 """The name of the leader's own machine in a login."""
 
 
-class SessionOutput(Protocol):
-    """What a session says. `facts` are those known by now."""
-
-    is_behind: bool
-    """Whether the last read found something: there may be more."""
-    is_catching_up: bool
-    """Whether it reads what was printed before the session was adopted."""
-    start_error: str | None
-    """The class of the error for which it was never started, where a worker found it."""
-
-    @property
-    def facts(self) -> StreamReader | RunSummary: ...
-
-    def read(self, now: float) -> list[Signal]:
-        """Read what is new, or a piece of it. Returns the signals in it, dated when it was written."""
-
-    def close(self, exit_code: int | None, seen_at: float) -> list[Signal]:
-        """Read what was left open when the process ended, and conclude. Returns the last signals."""
-
-    def output_problem(self, unit: Unit) -> str | None:
-        """Return what is wrong with the file that the plan expects; None if it is there or none is expected."""
-
-
 class LocalOutput:
-    """The output of a session of this machine."""
+    """The output of a session of this machine. `facts` are those known by now."""
 
     start_error: str | None = None
+    """The class of the error for which it was never started, where a worker found it."""
 
     def __init__(self, handle: Handle, provider: str, tz: str) -> None:
         self.facts = StreamReader(provider, tz=tz)
         self.is_behind = False
+        """Whether the last read found something: there may be more."""
         self.is_catching_up = False
+        """Whether it reads what was printed before the session was adopted."""
         self._handle = handle
 
     def read(self, now: float) -> list[Signal]:
-        """Read one piece of the new output of each channel."""
+        """Read one piece of the new output of each channel. Return the signals in it, dated when it was written."""
         signals: list[Signal] = []
         self.is_behind = False
         for channel in self._handle.channels:
@@ -81,37 +61,12 @@ class LocalOutput:
         return signals
 
     def close(self, exit_code: int | None, seen_at: float) -> list[Signal]:
+        """Read what was left open when the process ended, and conclude. Return the last signals."""
         return self.facts.close(exit_code=exit_code, seen_at=seen_at)
 
     def output_problem(self, unit: Unit) -> str | None:
+        """Return what is wrong with the file that the plan expects; None if it is there or none is expected."""
         return output_problem(unit.spec.cwd, unit.spec.output, unit.begun_at or unit.started_at or 0.0)
-
-
-class Host(Protocol):
-    """One machine. A session is known by its attempt id."""
-
-    @property
-    def name(self) -> str:
-        """The name in logins; empty for the leader's own machine."""
-
-    @property
-    def jobs(self) -> Jobs: ...
-
-    @property
-    def home(self) -> Path:
-        """The folder of the machine that holds workspaces."""
-
-    def start(self, order: messages.SessionOrder) -> Handle:
-        """Start a session. Raise as `SessionOrder.launch` and `Executor.start` do, where it is known at once."""
-
-    def begin(self, order: messages.SessionOrder) -> Handle:
-        """Start a session, or return the one that was started before under the same attempt id."""
-
-    def adopt(self, order: messages.SessionOrder) -> Handle | None:
-        """Return the session of the order if an earlier engine has started it; None if it is known that none has."""
-
-    def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
-        """Return what the session prints, read into signals and facts."""
 
 
 class LocalHost:
@@ -135,7 +90,7 @@ class LocalHost:
         return self.environ.get("HOME")
 
     def start(self, order: messages.SessionOrder) -> Handle:
-        """Start a session as a process."""
+        """Start a session. Raise as `SessionOrder.launch` and `Executor.start` do."""
         launch = order.launch(
             self.environ,
             start_by=self._lead.trusted_until,
@@ -145,13 +100,15 @@ class LocalHost:
         return self.executor.start(launch)
 
     def begin(self, order: messages.SessionOrder) -> Handle:
-        """Adopt the session of an earlier engine, or start it."""
+        """Start a session, or return the one that was started before under the same attempt id."""
         return self.adopt(order) or self.start(order)
 
     def adopt(self, order: messages.SessionOrder) -> Handle | None:
+        """Return the session of the order if an earlier engine has started it."""
         return self.executor.adopt(order.attempt_id)
 
-    def output_of(self, handle: Handle, provider: str, tz: str) -> SessionOutput:
+    def output_of(self, handle: Handle, provider: str, tz: str) -> LocalOutput:
+        """Return what the session prints, read into signals and facts."""
         return LocalOutput(handle, provider, tz)
 
 
@@ -172,13 +129,11 @@ LONGEST_ID: Final = 500
 LONGEST_REASON: Final = 4000
 """Characters. Workers send one bounded line."""
 _COUNTERS: Final = ("turns", "turn_ends", "retries", "denials")
-
-
-class Clocks(NamedTuple):
-    """Wall time for people, and time on a clock that nobody sets."""
-
-    now: Callable[[], float]
-    elapsed: Callable[[], float]
+_LARGEST_OF_STATE: Final = {
+    **dict.fromkeys(("exit_code", "signal"), LARGEST_CODE),
+    **dict.fromkeys(("pid", "max_rss_bytes", "cpu_seconds"), LARGEST_COUNT),
+    **dict.fromkeys(("started_at", "ended_at"), LATEST_TIME),
+}
 
 
 class RemoteSession:
@@ -275,14 +230,7 @@ class RemoteSession:
 def _plausible_state(state: SessionState) -> SessionState:
     """Return the state without numbers that no process has: a store could not keep them."""
     return msgspec.structs.replace(
-        state,
-        exit_code=_bounded(state.exit_code, LARGEST_CODE),
-        signal=_bounded(state.signal, LARGEST_CODE),
-        pid=_bounded(state.pid, LARGEST_COUNT),
-        started_at=_bounded(state.started_at, LATEST_TIME),
-        ended_at=_bounded(state.ended_at, LATEST_TIME),
-        max_rss_bytes=_bounded(state.max_rss_bytes, LARGEST_COUNT),
-        cpu_seconds=_bounded(state.cpu_seconds, LARGEST_COUNT),
+        state, **{name: _bounded(getattr(state, name), largest) for name, largest in _LARGEST_OF_STATE.items()}
     )
 
 
@@ -290,10 +238,9 @@ def _plausible_summary(summary: RunSummary) -> RunSummary:
     """Return the summary without numbers that no agent reaches."""
     counts = {name: _bounded(getattr(summary, name), LARGEST_COUNT) for name in ("tokens", "model_turns")}
     others = {name: _bounded(getattr(summary, name), LARGEST_COUNT) or 0 for name in _COUNTERS}
-    usage = summary.usage
+    usage, requests = summary.usage, summary.requests
     if usage is not None and any(tokens.total > LARGEST_COUNT for tokens in usage.by_model.values()):
         usage = None
-    requests = summary.requests
     if requests is not None and max(requests.first.total, requests.last.total) > LARGEST_COUNT:
         requests = None
     return msgspec.structs.replace(
@@ -309,19 +256,27 @@ def _plausible_summary(summary: RunSummary) -> RunSummary:
     )
 
 
-Number = TypeVar("Number", int, float)
-
-
-def _bounded(value: Number | None, largest: float) -> Number | None:
+def _bounded(value: float | None, largest: float) -> float | None:
     """Return the value, or None if it is outside of what it can be."""
     return value if value is not None and -largest <= value <= largest else None
 
 
 class RemoteHost:
-    """One host and its worker. A host of which nothing was received counts as silent since the leader began."""
+    """One host and its worker. A host of which nothing was received counts as silent since the leader began.
+
+    `now` is wall time for people, `elapsed` time on a clock that nobody sets. `jobs.gone` says why nothing can be
+    started: it was silent for so long that everything on it has ended.
+    """
 
     def __init__(
-        self, name: str, facts: messages.HostFacts | None, local_jobs: Jobs, *, owner: str, clocks: Clocks
+        self,
+        name: str,
+        facts: messages.HostFacts | None,
+        local_jobs: Jobs,
+        *,
+        owner: str,
+        now: Callable[[], float],
+        elapsed: Callable[[], float],
     ) -> None:
         self.name = name
         self.facts = facts
@@ -339,13 +294,11 @@ class RemoteHost:
         self._numbers = itertools.count(1)
         self._orders: list[messages.NumberedOrder] = []
         self._unarchived: dict[str, messages.Archive] = {}
-        self._lost: str | None = None
-        """Why nothing can be started: it was silent for so long that everything on it has ended."""
-        self._clocks = clocks
+        self._now, self._elapsed = now, elapsed
         self._given_lease = self._lease = 0.0
         self._joined_at: float | None = None
         self._received_at: float | None = None
-        self._silent_since = clocks.elapsed()
+        self._silent_since = elapsed()
 
     @property
     def home(self) -> Path:
@@ -359,10 +312,10 @@ class RemoteHost:
 
         Whether it could be started comes with a report. Raise `HostLost` if the host is lost.
         """
-        if self._lost is not None:
-            raise HostLost(self._lost)
+        if self.jobs.gone is not None:
+            raise HostLost(self.jobs.gone)
         session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=True)
-        self._send(messages.Start(session=order))
+        self._send(order)
         return session
 
     begin = start
@@ -373,10 +326,10 @@ class RemoteHost:
         if session is None:
             session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=False)
             session.is_catching_up = True
-            if self._lost is None:
+            if self.jobs.gone is None:
                 self._send(messages.follow_of(order))
             else:
-                session.lose(self._lost)
+                session.lose(self.jobs.gone)
         return session
 
     def output_of(self, handle: Handle, provider: str, tz: str) -> RemoteSession:
@@ -390,7 +343,7 @@ class RemoteHost:
         """Order it once. A worker that joins again is asked to stop the session, and then to kill it."""
         if not _own(handle).is_killed:
             _own(handle).is_killed = True
-            self._send(messages.Kill(attempt_id=handle.attempt_id))
+            self._send(messages.Stop(attempt_id=handle.attempt_id, grace=None))
 
     def archive(self, handle: Handle) -> None:
         """Let the worker put the session away, now or when it has joined again."""
@@ -404,7 +357,7 @@ class RemoteHost:
         """Take over what an earlier leader knew. It may have had an answer until a moment ago."""
         self.worker = stored.worker
         self._given_lease = self._lease = math.inf if stored.host_lease is None else stored.host_lease
-        self._received_at = self._clocks.now()
+        self._received_at = self._now()
 
     @property
     def stored(self) -> messages.StoredHost | None:
@@ -417,7 +370,7 @@ class RemoteHost:
     @property
     def may_be_replaced(self) -> bool:
         """Whether a worker of another home may take the name: nothing can run in the home before."""
-        return self._lost is not None or (self.is_leaving and not self.is_busy)
+        return self.jobs.gone is not None or (self.is_leaving and not self.is_busy)
 
     def has_moved(self, request: messages.JoinRequest) -> bool:
         """Return whether the home of the worker is now used from another machine, as one on a shared file system may.
@@ -430,7 +383,7 @@ class RemoteHost:
         """Begin a joining. Until the worker uses it, it may still go by a longer lease that it was given before."""
         self.worker, self.joining = request.worker, secrets.token_hex(8)
         self._given_lease, self._lease = lease, max(lease, self._lease)
-        self._joined_at, self.last_report = self._clocks.now(), 0
+        self._joined_at, self.last_report = self._now(), 0
         self.is_leaving = False
         self.facts = request.facts
         self._note_contact()
@@ -438,19 +391,18 @@ class RemoteHost:
     def welcome(self, attempts: Sequence[str]) -> None:
         """Order again whatever the worker that joins has not done. `attempts` are the sessions in its spool."""
         self._orders.clear()
-        self._lost = self.jobs.gone = None
+        self.jobs.gone = None
         for session in self.sessions.values():
-            self._welcome_session(session, is_known=session.attempt_id in attempts)
+            if not session.state().is_over:
+                self._order_again(session, is_known=session.attempt_id in attempts)
         for order in self._unarchived.values():
             self._send(order)
         self._send(messages.Sweep(keep=(*self.sessions, *self._unarchived)))
         self.jobs.repeat()
 
-    def _welcome_session(self, session: RemoteSession, *, is_known: bool) -> None:
-        if session.state().is_over:
-            return
+    def _order_again(self, session: RemoteSession, *, is_known: bool) -> None:
         if session.is_new and not is_known:
-            self._send(messages.Start(session=session.order))
+            self._send(session.order)
         else:  # also one that is not in the list: only an answer within this joining can say that it is gone
             session.is_catching_up = True
             self._send(messages.follow_of(session.order))
@@ -464,35 +416,35 @@ class RemoteHost:
         self._note_contact()
 
     def _note_contact(self) -> None:
-        self._received_at, self._silent_since = self._clocks.now(), self._clocks.elapsed()
+        self._received_at, self._silent_since = self._now(), self._elapsed()
 
     def orders_after(self, number: int) -> tuple[messages.NumberedOrder, ...]:
         """Return the next orders. Those up to the number are confirmed."""
-        for confirmed in itertools.takewhile(lambda each: each.number <= number, self._orders):
-            if isinstance(confirmed.order, messages.Archive):
-                self._unarchived.pop(confirmed.order.attempt_id, None)
-        self._orders = [each for each in self._orders if each.number > number]
+        while self._orders and self._orders[0][0] <= number:
+            _, confirmed = self._orders.pop(0)
+            if isinstance(confirmed, messages.Archive):
+                self._unarchived.pop(confirmed.attempt_id, None)
         self.news.clear()
         return tuple(self._orders[:MOST_ORDERS])
 
     def _send(self, order: messages.Order) -> None:
-        self._orders.append(messages.NumberedOrder(next(self._numbers), order))
+        self._orders.append((next(self._numbers), order))
         self.news.set()
 
     # -- whether it is there -------------------------------------------------------------------
 
     def lose_if_overdue(self) -> str | None:
         """Give up everything that runs there if it has been silent for so long that it has ended. Return that."""
-        silence = self._clocks.elapsed() - self._silent_since
-        if self._lost is not None or silence <= self._lease + LOSS_MARGIN_SECONDS:
+        silence = self._elapsed() - self._silent_since
+        if self.jobs.gone is not None or silence <= self._lease + LOSS_MARGIN_SECONDS:
             return None
-        self._lost = self.jobs.gone = f"{self.name} has not answered for {silence / 60:.0f} min"
+        reason = f"{self.name} has not answered for {silence / 60:.0f} min"
         self.joining = ""
         self._orders.clear()
         for session in self.sessions.values():
-            session.lose(self._lost)
-        self.jobs.lose_all(self._lost)
-        return self._lost
+            session.lose(reason)
+        self.jobs.lose_all(reason)
+        return reason
 
     @property
     def is_busy(self) -> bool:
@@ -507,11 +459,11 @@ class RemoteHost:
     def host_state(self, settings: HostSettings) -> messages.HostState:
         """Return what the placement and people go by."""
         presence: messages.Presence = "silent"
-        if self._lost is not None:
+        if self.jobs.gone is not None:
             presence = "lost"
         elif self.is_leaving:
             presence = "leaving"
-        elif self.joining and self._clocks.elapsed() - self._silent_since <= SILENT_SECONDS:
+        elif self.joining and self._elapsed() - self._silent_since <= SILENT_SECONDS:
             presence = "joined"
         return messages.HostState(
             name=self.name,
@@ -528,3 +480,7 @@ class RemoteHost:
 def _own(handle: Handle) -> RemoteSession:
     assert isinstance(handle, RemoteSession), handle
     return handle
+
+
+Host = LocalHost | RemoteHost
+SessionOutput = LocalOutput | RemoteSession

@@ -17,7 +17,7 @@ from paceline.clock import seconds_since_boot
 from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
 from paceline.executors import Executor, Handle
 from paceline.hosts import messages
-from paceline.hosts.leader.host import LOCAL, Clocks, Host, LocalHost, RemoteHost, RemoteSession
+from paceline.hosts.leader.host import LOCAL, Host, LocalHost, RemoteHost, RemoteSession
 from paceline.settings import LOCAL_HOST, HostSettings
 from paceline.store import Campaign, Store, Unit, UnitResult
 
@@ -59,7 +59,7 @@ class HostRegistry:
         self._store = store
         self._owner = owner
         self._configured = configured
-        self._clocks = Clocks(now, elapsed)
+        self._now, self._elapsed = now, elapsed
         self._remote: dict[str, RemoteHost] = {}
         self.settings: dict[str, HostSettings] = {}
         """The hosts that are known by paceline.toml or by `paceline hosts add`."""
@@ -157,7 +157,9 @@ class HostRegistry:
         """Return a host with a worker, also one that is not known any more but has sessions."""
         host = self._remote.get(name)
         if host is None:
-            host = self._remote[name] = RemoteHost(name, facts, self.local.jobs, owner=self._owner, clocks=self._clocks)
+            host = self._remote[name] = RemoteHost(
+                name, facts, self.local.jobs, owner=self._owner, now=self._now, elapsed=self._elapsed
+            )
             host.jobs.remote = self.settings[name].git_remote if name in self.settings else None
         return host
 
@@ -210,7 +212,7 @@ class HostRegistry:
             joining=host.joining,
             leader=self._owner,
             host_lease=settings.host_lease,
-            now=self._clocks.now(),
+            now=self._now(),
             **msgspec.structs.asdict(self.worker_settings),
         )
 
@@ -240,29 +242,29 @@ class HostRegistry:
                 pass
             host = self._joined(name, request.joining)
             orders = host.orders_after(request.after)
-        return messages.Orders(now=self._clocks.now(), orders=orders)
+        return messages.Orders(now=self._now(), orders=orders)
 
     def report(self, name: str, reports: messages.Reports) -> messages.ReportsTaken:
         """Take in what a worker reports. Reports that were seen before are left out."""
         host = self._joined(name, reports.joining)
         host.load, host.is_leaving = reports.load, reports.is_leaving
         before = host.last_report
-        for each in reports.reports:
-            if each.number <= host.last_report:
+        for number, report in reports.reports:
+            if number <= host.last_report:
                 continue
-            host.last_report = each.number
-            match each.report:
-                case messages.SessionReport() as report:
+            host.last_report = number
+            match report:
+                case messages.SessionReport():
                     if report.attempt_id in host.sessions:
                         host.sessions[report.attempt_id].take(report)
-                case messages.CallReport() as report:
+                case messages.CallReport():
                     host.jobs.take(report)
-                case messages.FactsReport() as report:
+                case messages.FactsReport():
                     host.facts = report.facts
                     self.save()
         if host.last_report > before or reports.is_leaving:
             self.wake()
-        return messages.ReportsTaken(now=self._clocks.now(), through=host.last_report)
+        return messages.ReportsTaken(now=self._now(), through=host.last_report)
 
     def call_of(self, name: str, call_id: str) -> messages.Call:
         """Return a call that the worker of the host is at."""

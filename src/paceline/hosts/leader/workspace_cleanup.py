@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from paceline.errors import HostLost, PacelineError
-from paceline.hosts.jobs import Job, KeptFolder, remove_all
+from paceline.hosts.jobs import Job, remove_all
 from paceline.store import Store
 from paceline.workspaces import WorkspaceLocation
 
@@ -69,7 +69,7 @@ class WorkspaceCleanup:
     def __init__(self, store: Store, hosts: "HostRegistry") -> None:
         self._store = store
         self._hosts = hosts
-        self._running: dict[str, tuple[list[WorkspaceTombstone], Job[tuple[KeptFolder, ...]]]] = {}
+        self._running: dict[str, tuple[list[WorkspaceTombstone], Job[dict[str, str]]]] = {}
         self._next_at = -math.inf
 
     def step(self, now: float) -> None:
@@ -99,7 +99,7 @@ class WorkspaceCleanup:
             return False
         return (unit.result.host, unit.result.workspace) == (left.host, left.place.path)
 
-    def _finish(self, host: str, workspaces: list[WorkspaceTombstone], job: Job[tuple[KeptFolder, ...]]) -> None:
+    def _finish(self, host: str, workspaces: list[WorkspaceTombstone], job: Job[dict[str, str]]) -> None:
         try:
             kept = job.result()
         except HostLost:
@@ -107,6 +107,6 @@ class WorkspaceCleanup:
         except PacelineError as error:
             log.warning("workspaces on %s were not removed: %s", host, error)
             return
-        for folder in kept:
-            log.warning("on %s the workspace %s stays: %s", host, folder.path, folder.reason)
+        for path, reason in kept.items():
+            log.warning("on %s the workspace %s stays: %s", host, path, reason)
         drop_tombstones(self._store, workspaces)

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 
@@ -27,7 +27,6 @@ from paceline.executors.spool import OutputReader, Spool, is_locked, read_tail
 from paceline.hosts.jobs import (
     OF_SUBMODULE,
     WANTED,
-    KeptFolder,
     LeaderRepository,
     OutputPiece,
     PatchPiece,
@@ -35,6 +34,7 @@ from paceline.hosts.jobs import (
     error_report,
 )
 from paceline.hosts.messages import Call, CallReport
+from paceline.hosts.worker.link import Link
 from paceline.store.interface import WorkspaceSettings
 from paceline.workspaces import (
     Change,
@@ -297,21 +297,17 @@ Arguments = TypeVarTuple("Arguments")
 Value = TypeVar("Value")
 
 
-class Transfers(Protocol):
-    """The way of commits between this worker and the leader: `Link`, with the joining of now."""
-
-    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None: ...
-
-    async def send_commits(self, call_id: str, file: Path) -> None: ...
-
-
 class JobRunner:
-    """Does the calls of the leader. Several may run at the same time."""
+    """Does the calls of the leader. Several may run at the same time.
 
-    def __init__(self, home: Path, spool: Spool, transfers: Transfers, clock: Clock) -> None:
+    `joining` returns the joining of now: when one is over, another try of a transfer may find the next one.
+    """
+
+    def __init__(self, home: Path, spool: Spool, link: Link, joining: Callable[[], str], clock: Clock) -> None:
         self._repositories = HostRepositories(home)
         self._spool = spool
-        self._transfers = transfers
+        self._link = link
+        self._joining = joining
         self._clock = clock
         self._folder = home / "transfers"
         shutil.rmtree(self._folder, ignore_errors=True)  # of a worker that was killed
@@ -321,19 +317,12 @@ class JobRunner:
     async def run(self, call: Call) -> CallReport:
         """Do what the call asks for. An error becomes part of the report."""
         try:
-            job, arguments = decode_call(call)
-            try:
-                values = msgspec.json.decode(arguments.values, type=job.arguments)
-            except msgspec.MsgspecError as error:
-                raise WorkspaceError(f"the arguments of {call.job} cannot be read: {error}") from error
-            result = await self._do(call, arguments.leader, values)
+            values, leader = decode_call(call)
+            result = await self._do(call, leader, values)
             return CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(result)))
-        except NotJoined as error:
-            return error_report(call.call_id, error)  # the leader that asked is gone, and nobody reads this
-        except (PacelineError, OSError) as error:
-            return error_report(call.call_id, error)
         except Exception as error:
-            log.exception("the call %s (%s) failed", call.call_id, call.job)
+            if not isinstance(error, PacelineError | OSError):
+                log.exception("the call %s (%s) failed", call.call_id, call.job)
             return error_report(call.call_id, error)
 
     async def _do(self, call: Call, leader: LeaderRepository, values: tuple[Any, ...]) -> object:
@@ -352,7 +341,8 @@ class JobRunner:
             case "commit_and_remove":
                 return await self._remove(call, leader, *values)
             case "remove_all":
-                return [kept for location in values[0] async for kept in self._remove_left(location, force=values[1])]
+                left = {location.path: await self._remove_left(location, force=values[1]) for location in values[0]}
+                return {path: reason for path, reason in left.items() if reason is not None}
             case "write_patch":
                 await self._send_patch(call, values[0])
                 return None
@@ -385,7 +375,7 @@ class JobRunner:
         """Get the missing commits from the leader."""
         have = await self._in_thread(self._repositories.tips, mirror)
         async with self._file() as file:
-            await self._repeat(lambda: self._transfers.fetch_commits(call.call_id, have, file))
+            await self._repeat(partial(self._link.fetch_commits, call_id=call.call_id, have=have, file=file))
             await self._in_thread(self._repositories.fill, mirror, file, location.base or "", leader.tip)
         return mirror
 
@@ -401,7 +391,7 @@ class JobRunner:
                 mirror = await self._in_thread(self._repositories.submodule_mirror, top, submodule)
                 have = (f"{OF_SUBMODULE}{number}", *await self._in_thread(self._repositories.tips, mirror))
                 async with self._file() as file:
-                    await self._repeat(partial(self._transfers.fetch_commits, call.call_id, have, file))
+                    await self._repeat(partial(self._link.fetch_commits, call_id=call.call_id, have=have, file=file))
                     await self._in_thread(self._repositories.fill, mirror, file, submodule.commit, None)
 
     async def _commit(self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, message: str) -> Change:
@@ -428,8 +418,8 @@ class JobRunner:
             await self._in_thread(self._repositories.forget_branch, here.repository or "", here.branch, leader.tip)
         return change
 
-    async def _remove_left(self, location: WorkspaceLocation, *, force: bool) -> AsyncIterator[KeptFolder]:
-        """Remove a workspace that nobody needs. Yield it if it stays."""
+    async def _remove_left(self, location: WorkspaceLocation, *, force: bool) -> str | None:
+        """Remove a workspace that nobody needs. Return why it stays, if it does."""
         here = await self._found_or_none(location)
         is_there = await self._in_thread(os.path.lexists, location.path)
         try:
@@ -438,7 +428,8 @@ class JobRunner:
             elif is_there:
                 raise _without_repository(location)
         except PacelineError as error:
-            yield KeptFolder(path=location.path, reason=str(error))
+            return str(error)
+        return None
 
     async def _send_branch(self, call: Call, leader: LeaderRepository, here: WorkspaceLocation, change: Change) -> None:
         if change.commit is None or here.branch is None:
@@ -450,13 +441,13 @@ class JobRunner:
         have = [commit for commit in (here.base, leader.tip) if commit is not None and commit != change.commit]
         async with self._file() as file:
             await self._in_thread(write_bundle, here.repository or "", refs, have, file)
-            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+            await self._repeat(partial(self._link.send_commits, call_id=call.call_id, file=file))
 
     async def _send_patch(self, call: Call, location: WorkspaceLocation) -> None:
         here = await self._found(location)
         async with self._file() as file:
             await self._in_thread(write_patch, here, file)
-            await self._repeat(lambda: self._transfers.send_commits(call.call_id, file))
+            await self._repeat(partial(self._link.send_commits, call_id=call.call_id, file=file))
 
     async def _found(self, location: WorkspaceLocation) -> WorkspaceLocation:
         here = await self._found_or_none(location)
@@ -487,17 +478,17 @@ class JobRunner:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             yield Path(folder) / "transfer"
 
-    async def _repeat(self, transfer: Callable[[], Awaitable[None]]) -> None:
-        """Make a transfer. While no leader answers, it is tried again."""
-        for seconds in RETRY_SECONDS:
+    async def _repeat(self, transfer: Callable[[str], Awaitable[None]]) -> None:
+        """Make a transfer. While no leader answers, it is tried again. Raise `LinkDown` if that lasts too long."""
+        for seconds in (*RETRY_SECONDS, None):
             try:
-                await transfer()
-                break
-            except LinkDown as error:
+                await transfer(self._joining())
+                return
+            except (LinkDown, NotJoined) as error:
+                if seconds is None:
+                    raise LinkDown(str(error)) from error
                 log.info("no commits can be moved now: %s", error)
                 await self._clock.sleep(seconds)
-        else:
-            await transfer()
 
 
 def output_piece(spool: Spool, attempt_id: str, channel: Channel, position: int | None, most: int) -> OutputPiece:

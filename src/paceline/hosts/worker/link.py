@@ -1,8 +1,9 @@
 """The requests of a worker to the leader, and their way over HTTP, at any of the addresses of its fleet."""
 
+import contextlib
 import ipaddress
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 from urllib.parse import quote
@@ -44,25 +45,23 @@ PIECE_BYTES = 1 << 16
 REFUSALS = (401, 403, 404, 409, 421, 426)
 """Answers that stay the same when the request is repeated."""
 NOT_JOINED = 410
+JSON_BODY = {"content-type": "application/json"}
 Type = TypeVar("Type")
 
 
-class HostToken(msgspec.Struct, frozen=True):
-    """A token that is good for one host alone: `NAME.SECRET`."""
-
-    host: str
-    text: str
-
-
-def read_token(text: str, source: str) -> HostToken:
-    """Return the token in the text. Raise `InvalidInput` if it is not one of a host."""
+def read_token(text: str, source: str) -> str:
+    """Return the token in the text, `NAME.SECRET`. Raise `InvalidInput` if it is not one of a host."""
     token = text.strip()
-    host, dot, secret = token.rpartition(".")
-    if not (dot and host and secret) or any(character.isspace() for character in token):
+    if not all(token.rpartition(".")) or any(character.isspace() for character in token):
         raise InvalidInput(
             f"{source} does not hold a token of a host (NAME.SECRET); `paceline hosts add NAME` on the leader prints it"
         )
-    return HostToken(host, token)
+    return token
+
+
+def host_of_token(token: str) -> str:
+    """Return the host for which alone the token is good."""
+    return token.rpartition(".")[0]
 
 
 def check_address(url: str, *, insecure: bool) -> str:
@@ -84,11 +83,11 @@ def check_address(url: str, *, insecure: bool) -> str:
 class HttpLink:
     """The requests of one host. With several addresses the next one is used when nobody answers."""
 
-    def __init__(self, addresses: list[str], token: HostToken) -> None:
+    def __init__(self, addresses: list[str], token: str) -> None:
         self._addresses = addresses
-        self._path = f"/v1/hosts/{quote(token.host, safe='')}"
+        self._path = f"/v1/hosts/{quote(host_of_token(token), safe='')}"
         self._http = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {token.text}"},
+            headers={"authorization": f"Bearer {token}"},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=10),
             trust_env=False,  # a proxy in the environment is not meant for the leader
             verify=trusted_authorities() if any(each.startswith("https:") for each in addresses) else True,
@@ -113,63 +112,52 @@ class HttpLink:
 
     async def fetch_commits(self, joining: str, call_id: str, have: tuple[str, ...], file: Path) -> None:
         """Write the commits that the call needs to the file, as a git bundle."""
-        url = self.url
-        content = msgspec.json.encode({"have": have})
-        headers = {"content-type": "application/json"}
-        try:
-            async with self._http.stream(
-                "POST",
-                self._bundle_url(url, call_id, joining, "/wanted"),
-                content=content,
-                headers=headers,
-                timeout=TRANSFER_SECONDS,
-            ) as response:
-                if not response.is_success:
-                    await response.aread()
-                    self._raise(response, url, is_transfer=True)
-                with file.open("wb") as opened:
-                    async for piece in response.aiter_bytes(PIECE_BYTES):
-                        opened.write(piece)
-        except httpx.TransportError as error:
-            self._fail(error, url)
+        path = f"bundles/{quote(call_id, safe='')}/wanted?joining={quote(joining, safe='')}"
+        async with self._answer(path, msgspec.json.encode({"have": have}), is_transfer=True) as response:
+            with file.open("wb") as opened:
+                async for piece in response.aiter_bytes(PIECE_BYTES):
+                    opened.write(piece)
 
     async def send_commits(self, joining: str, call_id: str, file: Path) -> None:
         """Send what came of a call, as a git bundle."""
-        url = self.url
+        path = f"bundles/{quote(call_id, safe='')}?joining={quote(joining, safe='')}"
         headers = {"content-type": "application/octet-stream", "content-length": str(os.stat(file).st_size)}
-        try:
-            response = await self._http.post(
-                self._bundle_url(url, call_id, joining),
-                content=_pieces_of(file),
-                headers=headers,
-                timeout=TRANSFER_SECONDS,
-            )
-        except httpx.TransportError as error:
-            self._fail(error, url)
-        if not response.is_success:
-            self._raise(response, url, is_transfer=True)
-
-    def _bundle_url(self, url: str, call_id: str, joining: str, more: str = "") -> str:
-        return f"{url}{self._path}/bundles/{quote(call_id, safe='')}{more}?joining={quote(joining, safe='')}"
+        async with self._answer(path, _pieces_of(file), headers, is_transfer=True) as response:
+            await response.aread()
 
     async def _call(self, verb: str, body: object, kind: type[Type], within: float = 0.0) -> Type:
         url = self.url
-        timeout = httpx.Timeout(RESPONSE_SECONDS, read=RESPONSE_SECONDS + within)
-        content = msgspec.json.encode(body)
-        headers = {"content-type": "application/json"}
+        async with self._answer(verb, msgspec.json.encode(body), within=within) as response:
+            content = await response.aread()
         try:
-            response = await self._http.post(
-                f"{url}{self._path}/{verb}", content=content, headers=headers, timeout=timeout
-            )
-        except httpx.TransportError as error:
-            self._fail(error, url)
-        if not response.is_success:
-            self._raise(response, url)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
+            return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
             self._turn_from(url)
             raise LinkDown(f"{url} answers, but not as a leader does ({error})") from error
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self,
+        path: str,
+        content: bytes | AsyncIterator[bytes],
+        headers: Mapping[str, str] = JSON_BODY,
+        *,
+        within: float = 0.0,
+        is_transfer: bool = False,
+    ) -> AsyncIterator[httpx.Response]:
+        """Yield the leader's answer, which may take `within` seconds longer than usual, before its body is read."""
+        url = self.url
+        longest = TRANSFER_SECONDS if is_transfer else RESPONSE_SECONDS
+        timeout = httpx.Timeout(longest, read=longest + within)
+        request = {"content": content, "headers": headers, "timeout": timeout}
+        try:
+            async with self._http.stream("POST", f"{url}{self._path}/{path}", **request) as response:  # type: ignore[arg-type]
+                if not response.is_success:
+                    await response.aread()
+                    self._raise(response, url, is_transfer=is_transfer)
+                yield response
+        except httpx.TransportError as error:
+            self._fail(error, url)
 
     def _raise(self, response: httpx.Response, url: str, *, is_transfer: bool = False) -> NoReturn:
         """Raise what the answer means for this worker."""

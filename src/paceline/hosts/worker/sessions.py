@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import cast
 
 import msgspec
@@ -26,7 +26,6 @@ from paceline.executors.interface import DEFAULT_GRACE_SECONDS, exit_code_to_rea
 from paceline.executors.process import ProcessHandle
 from paceline.executors.supervisor import LEASE_OVER
 from paceline.hosts.messages import (
-    Call,
     CallReport,
     Follow,
     NumberedReport,
@@ -76,13 +75,13 @@ class Outbox:
 
     def confirm(self, through: int) -> None:
         """Forget the reports that the leader has taken."""
-        self._sent = [each for each in self._sent if each.number > through]
+        self._sent = [(number, report) for number, report in self._sent if number > through]
         if self._sent or self._waiting:
             self.news.set()
 
     def start_over(self, is_kept: Callable[[Report], bool]) -> None:
         """Begin a new joining: numbers start again, and only some of the reports are sent to it."""
-        unconfirmed = [each.report for each in self._sent] + self._waiting
+        unconfirmed = [report for _, report in self._sent] + self._waiting
         self._numbers = itertools.count(1)
         self._sent = []
         self._waiting = [report for report in unconfirmed if is_kept(report)]
@@ -100,7 +99,7 @@ class Outbox:
         while self._waiting and size < MOST_BYTES:
             report = self._waiting.pop(0)
             size += len(msgspec.json.encode(report))
-            self._sent.append(NumberedReport(next(self._numbers), report))
+            self._sent.append((next(self._numbers), report))
 
     def _joined_with_earlier(self, report: SessionReport) -> SessionReport:
         """Return the report with the signals of an unsent one about the same session, which it replaces."""
@@ -123,48 +122,6 @@ def _encodable(report: Report) -> Report:
             return msgspec.structs.replace(report, text=storable_text(report.text) or "")
         return msgspec.convert(storable_value(msgspec.to_builtins(report)), type(report))
     return report
-
-
-KEPT_RESULTS = 256
-"""Results that stay known, for a leader that asks again because the first answer was lost. Most are a few words."""
-
-RunCall = Callable[[Call], Awaitable[CallReport]]
-"""Does what a call asks for. An error is part of the report."""
-
-
-class LeaderCalls:
-    """Runs calls beside each other, each as a task."""
-
-    def __init__(self, run: RunCall, outbox: Outbox) -> None:
-        self._run = run
-        self._outbox = outbox
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._done: dict[str, CallReport] = {}
-
-    def take(self, call: Call) -> None:
-        """Begin a call. One that runs is left alone; one that is done is reported again."""
-        if call.call_id in self._running:
-            return
-        if (report := self._done.get(call.call_id)) is not None:
-            self._outbox.add(report)
-            return
-        self._running[call.call_id] = asyncio.create_task(self._do(call))
-
-    async def _do(self, call: Call) -> None:
-        try:
-            report = await self._run(call)
-        finally:
-            del self._running[call.call_id]
-        if report.error is None:  # what failed may succeed when it is asked for again
-            self._done[call.call_id] = report
-        while len(self._done) > KEPT_RESULTS:
-            del self._done[next(iter(self._done))]
-        self._outbox.add(report)
-
-    def close(self) -> None:
-        """Give up what runs. Work in threads ends by itself, unreported."""
-        for task in self._running.values():
-            task.cancel()
 
 
 # -- sessions ----------------------------------------------------------------------------------------
@@ -387,13 +344,15 @@ class HostSessions:
             handle.rewind()
         self._follow(handle, wanted, is_catching_up=True)
 
-    def stop(self, attempt_id: str, grace: float) -> None:
-        if (handle := self._handle(attempt_id)) is not None:
-            self._executor.stop(handle, grace)
-
-    def kill(self, attempt_id: str) -> None:
-        if (handle := self._handle(attempt_id)) is not None:
+    def stop(self, attempt_id: str, grace: float | None) -> None:
+        """End a session. Without a grace it is killed."""
+        handle = self._handle(attempt_id)
+        if handle is None:
+            return
+        if grace is None:
             self._executor.kill(handle)
+        else:
+            self._executor.stop(handle, grace)
 
     def archive(self, attempt_id: str, *, keep_output: bool) -> None:
         """Put a session away, now or when it has ended."""

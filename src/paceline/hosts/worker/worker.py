@@ -39,16 +39,8 @@ from paceline.hosts import messages
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.hosts.messages import HostCli, HostFacts, Login, ProbedAccount, memory
 from paceline.hosts.worker.job_runner import JobRunner
-from paceline.hosts.worker.link import HostToken, HttpLink, Link
-from paceline.hosts.worker.sessions import (
-    KILL_SECONDS,
-    HostContext,
-    HostSessions,
-    LeaderCalls,
-    LeaderTime,
-    Outbox,
-    RunCall,
-)
+from paceline.hosts.worker.link import HttpLink, Link, host_of_token
+from paceline.hosts.worker.sessions import KILL_SECONDS, HostContext, HostSessions, LeaderTime, Outbox
 from paceline.leadership.election import ENGINE, Leader, LeaderLock, new_owner, this_machine
 from paceline.leadership.host_lease import HostLease
 from paceline.settings import LOCAL_HOST, HostSettings
@@ -181,6 +173,10 @@ LONGEST_WAIT_SECONDS = 5.0
 
 Answer = TypeVar("Answer", messages.Joined, messages.Orders, messages.ReportsTaken)
 
+RunCall = Callable[[messages.Call], Awaitable[messages.CallReport]]
+"""Does what a call asks for. An error is part of the report."""
+KEPT_RESULTS = 256
+"""Results that stay known, for a leader that asks again because the first answer was lost. Most are a few words."""
 READ_SECONDS = 1.0
 """How often the output of all sessions is read, as an engine does. Ends do not wait for it."""
 ORDERS_WAIT_SECONDS = 20.0
@@ -209,6 +205,7 @@ class Worker:
         *,
         clock: Clock,
         lease: HostLease,
+        run_call: RunCall | None = None,
     ) -> None:
         self._link = link
         self._executor = executor
@@ -221,7 +218,9 @@ class Worker:
         self._sessions = HostSessions(executor, context, self._outbox, lease=lease, time=self._time)
         self._facts = FactsReader(home, context.environ, labels=context.labels)
         self._leaves_at = messages.allocation_end(context.environ)
-        self._calls: LeaderCalls | None = None
+        self._run_call = run_call
+        self._running_calls: dict[str, asyncio.Task[None]] = {}
+        self._done_calls: dict[str, messages.CallReport] = {}
         self._down_since: float | None = None
         """Since when no leader answers."""
         self._retry_wait = FIRST_WAIT_SECONDS
@@ -232,10 +231,6 @@ class Worker:
     def joining(self) -> str:
         """The present joining; empty before the first one."""
         return "" if self._joined is None else self._joined.joining
-
-    def serve_calls(self, run: RunCall) -> None:
-        """Do the calls of the leader with this function from now on."""
-        self._calls = LeaderCalls(run, self._outbox)
 
     def leave(self) -> None:
         """End after the last reports. Sessions continue."""
@@ -256,8 +251,8 @@ class Worker:
             for task in watches:
                 task.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
-            if self._calls is not None:
-                self._calls.close()
+            for task in self._running_calls.values():
+                task.cancel()  # work in threads ends by itself, unreported
 
     async def _until_left(self, work: Awaitable[None], *others: asyncio.Task[None]) -> None:
         """Do the work until the worker is asked to leave. A task that fails fails the worker."""
@@ -341,10 +336,10 @@ class Worker:
         while True:
             request = messages.OrdersRequest(joining=joined.joining, after=after, wait=wait)
             answer = await self._ask(partial(self._link.orders, request))
-            for numbered in answer.orders:
-                if numbered.number > after:
-                    self._carry_out(numbered)
-                    after = numbered.number
+            for number, order in answer.orders:
+                if number > after:
+                    self._carry_out(number, order)
+                    after = number
                     await asyncio.sleep(0)  # others have their turn
 
     async def _send_reports(self, joined: messages.Joined) -> None:
@@ -390,38 +385,45 @@ class Worker:
                 while not self._outbox.is_empty:
                     await self._report(self._joined, is_leaving=True)
 
-    async def fetch_commits(self, call_id: str, have: tuple[str, ...], file: Path) -> None:
-        """Fetch what a call needs within the joining of now. When that is over, another try may find the next one."""
-        with _as_link_down():
-            await self._link.fetch_commits(self.joining, call_id, have, file)
-
-    async def send_commits(self, call_id: str, file: Path) -> None:
-        with _as_link_down():
-            await self._link.send_commits(self.joining, call_id, file)
-
     # -- orders --------------------------------------------------------------------------------------------
 
-    def _carry_out(self, numbered: messages.NumberedOrder) -> None:
+    def _carry_out(self, number: int, order: messages.Order) -> None:
         """Carry out one order. One that fails must not keep the others waiting."""
         sessions = self._sessions
         try:
-            match numbered.order:
-                case messages.Start() as order:
-                    sessions.start(order.session)
-                case messages.Follow() as order:
+            match order:
+                case messages.SessionOrder():
+                    sessions.start(order)
+                case messages.Follow():
                     sessions.follow(order)
-                case messages.Stop() as order:
+                case messages.Stop():
                     sessions.stop(order.attempt_id, order.grace)
-                case messages.Kill() as order:
-                    sessions.kill(order.attempt_id)
-                case messages.Archive() as order:
+                case messages.Archive():
                     sessions.archive(order.attempt_id, keep_output=order.keep_output)
-                case messages.Sweep() as order:
+                case messages.Sweep():
                     sessions.sweep(order.keep)
-                case messages.Call() as order if self._calls is not None:
-                    self._calls.take(order)
+                case messages.Call():
+                    self._take_call(order)
         except Exception:
-            log.exception("order %s could not be carried out: %s", numbered.number, type(numbered.order).__name__)
+            log.exception("order %s could not be carried out: %s", number, type(order).__name__)
+
+    def _take_call(self, call: messages.Call) -> None:
+        """Begin a call. One that runs is left alone; one that is done is reported again."""
+        if (report := self._done_calls.get(call.call_id)) is not None:
+            self._outbox.add(report)
+        elif self._run_call is not None and call.call_id not in self._running_calls:
+            self._running_calls[call.call_id] = asyncio.create_task(self._do_call(call, self._run_call))
+
+    async def _do_call(self, call: messages.Call, run: RunCall) -> None:
+        try:
+            report = await run(call)
+        finally:
+            del self._running_calls[call.call_id]
+        if report.error is None:  # what failed may succeed when it is asked for again
+            self._done_calls[call.call_id] = report
+        while len(self._done_calls) > KEPT_RESULTS:
+            del self._done_calls[next(iter(self._done_calls))]
+        self._outbox.add(report)
 
     # -- what continues without a leader ---------------------------------------------------------------------
 
@@ -464,7 +466,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     home: Path
     addresses: list[str]
-    token: HostToken
+    token: str
     labels: tuple[str, ...] = ()
     neighbours: Mapping[str, str] = {}
     """The spools of other homes on this machine whose engines have led the same store (`Spool`)."""
@@ -482,22 +484,14 @@ async def open_worker(request: WorkerRequest, environ: Mapping[str, str], tz: st
     context = HostContext(
         identity=worker_identity(home), labels=request.labels, environ=environ, tz=tz, gateway_url=lambda: link.url
     )
-    worker = Worker(link, executor, home, context, clock=clock, lease=lease)
-    worker.serve_calls(JobRunner(home, executor.spool, worker, clock).run)
-    log.warning("the worker of %s begins, in %s", request.token.host, home)
+    runner = JobRunner(home, executor.spool, link, lambda: worker.joining, clock)
+    worker = Worker(link, executor, home, context, clock=clock, lease=lease, run_call=runner.run)
+    log.warning("the worker of %s begins, in %s", host_of_token(request.token), home)
     try:
         yield worker
     finally:
         executor.close()
         await link.aclose()
-
-
-@contextlib.contextmanager
-def _as_link_down() -> Iterator[None]:
-    try:
-        yield
-    except NotJoined as error:
-        raise LinkDown(str(error)) from error
 
 
 def worker_identity(home: Path) -> str:
