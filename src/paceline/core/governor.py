@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline.core.decisions.admission import admit_ready, admit_unblocked, blocker, dequeue, enqueue, is_excess
-from paceline.core.decisions.explanation import count_waiting, deferred, explain_waiter
-from paceline.core.decisions.reactions import apply_signal
-from paceline.core.decisions.refusals import hold_account
+from paceline.core.decisions.explanation import deferred
+from paceline.core.decisions.outcomes import add_tokens, on_canary_lost, on_success
+from paceline.core.decisions.reactions import hold_account, react
 from paceline.core.decisions.scope_view import scope_status
-from paceline.core.decisions.slot_outcome import add_tokens, on_canary_lost, on_success
-from paceline.core.decisions.time_effects import move_to, wake_all
+from paceline.core.decisions.time_effects import move_to, wake
 from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
@@ -57,6 +56,11 @@ class Governor:
     def __init__(self, settings: GovernorSettings | None = None, *, now: float) -> None:
         self.ledger = Ledger(settings or GovernorSettings(), now)
 
+    def _at(self, now: float) -> Ledger:
+        """Return the ledger at this time, after what was due until then."""
+        move_to(self.ledger, now)
+        return self.ledger
+
     # -- tickets -----------------------------------------------------------------------------
 
     def request(self, ticket: Ticket, *, now: float) -> Verdict:
@@ -72,7 +76,7 @@ class Governor:
             (ticket.scopes, ticket.group, ticket.priority, ticket.parent, ticket.spread)
         ) or ledger.lanes.lane(ticket, ledger.now)
         if ticket.id in ledger.slots or ticket.id in ledger.waiters:
-            return _standing_verdict(ledger, ticket)
+            return self._standing_verdict(ticket)
         refusing = None
         if not lane.size:
             refusing = blocker(ledger, lane, ticket)
@@ -86,8 +90,7 @@ class Governor:
 
         Grants come as effects.
         """
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         for ticket in tickets:
             self.check(ticket)
             _check_unused(ledger, ticket)
@@ -102,16 +105,28 @@ class Governor:
 
     def try_request(self, ticket: Ticket, *, now: float) -> Verdict:
         """Grant the ticket now, or return why not. The ticket does not wait."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         if ticket.since is not None or ticket.tokens is not None or ticket.weight is not None:
             check_ticket(ticket)
         lane = ledger.lanes.lane(ticket, ledger.now)
         if ticket.id in ledger.slots or ticket.id in ledger.waiters:
-            return _standing_verdict(ledger, ticket)
+            return self._standing_verdict(ticket)
         if not lane.size and blocker(ledger, lane, ticket) is None:
             return ledger.enter(lane, ticket, 0.0)
         return deferred(ledger, lane, ticket, None)
+
+    def _standing_verdict(self, ticket: Ticket) -> Verdict:
+        """Return the present answer to a ticket that is requested again."""
+        ledger = self.ledger
+        slot = ledger.slots.get(ticket.id)
+        known = slot.ticket if slot is not None else ledger.waiters[ticket.id].ticket
+        if known != ticket:
+            raise TicketConflict(f"ticket id {ticket.id!r} is in use for another ticket; choose another id")
+        if slot is not None:
+            return Granted(ticket.id, slot.token, slot.granted_at, 0.0, slot.expires_at)
+        verdict = self.why(ticket.id, now=ledger.now)
+        assert verdict is not None
+        return verdict
 
     def check(self, ticket: Ticket) -> None:
         """Raise an error if the ticket's scopes or priority are invalid. Nothing is changed."""
@@ -120,17 +135,16 @@ class Governor:
 
     def adopt(self, ticket: Ticket, *, now: float) -> Granted:
         """Count a slot that its holder already has, whatever the limits are. Used for holders found after a restart."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         _check_unused(ledger, ticket)
         return ledger.adopt(ledger.lanes.accepted_lane(ticket, ledger.now), ticket)
 
     def cancel(self, ticket_id: str, *, now: float) -> None:
         """Stop waiting. No-op for a ticket that does not wait."""
-        move_to(self.ledger, now)
-        waiter = self.ledger.waiters.get(ticket_id)
-        if waiter is not None and dequeue(self.ledger, waiter):
-            admit_ready(self.ledger, list(waiter.lane.scopes))
+        ledger = self._at(now)
+        waiter = ledger.waiters.get(ticket_id)
+        if waiter is not None and dequeue(ledger, waiter):
+            admit_ready(ledger, list(waiter.lane.scopes))
 
     def release(self, ticket_id: str, *, now: float) -> bool:
         """Release the slot. Without an earlier report it counts as a success. Returns whether there was a slot."""
@@ -161,8 +175,7 @@ class Governor:
 
     def renew(self, ticket_id: str, *, now: float) -> bool:
         """Extend the lease. Returns False if it is already lost."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         slot = ledger.slots.get(ticket_id)
         if slot is None or slot.reclaim_at is not None:
             return False
@@ -176,12 +189,16 @@ class Governor:
 
         A signal carries the ticket it came from, if any. The events that the report makes name `origin` as their unit.
         """
-        apply_signal(self.ledger, scope, signal, now, origin)
+        ledger = self._at(now)
+        ledger.origin = origin
+        try:
+            admit_ready(ledger, react(ledger, scope, signal))
+        finally:
+            ledger.origin = None
 
     def count_tokens(self, ticket_id: str, tokens: int, *, now: float) -> None:
         """Add tokens used by a live slot. No-op for unknown tickets."""
-        move_to(self.ledger, now)
-        if (slot := self.ledger.slots.get(ticket_id)) is not None:
+        if (slot := self._at(now).slots.get(ticket_id)) is not None:
             add_tokens(slot.lane.scopes, slot, tokens)
 
     def advance(self, *, now: float) -> list[Effect]:
@@ -195,7 +212,10 @@ class Governor:
 
     def wake_all(self, *, now: float) -> None:
         """Check every waiter again: the last resort of a driver whose waiters have no next wake-up."""
-        wake_all(self.ledger, now)
+        ledger = self._at(now)
+        for scope in [scope for scope in ledger.scopes.by_name.values() if scope.waiting]:
+            wake(ledger, scope)
+        admit_unblocked(ledger)
 
     def collect(self) -> list[Effect]:
         """Return what `advance` would, without time passing."""
@@ -238,17 +258,29 @@ class Governor:
 
     def is_excess(self, ticket_id: str, *, now: float) -> bool:
         """Return whether the slot is one too many since a limit fell. A session that has not begun should not begin."""
-        move_to(self.ledger, now)
-        slot = self.ledger.slots.get(ticket_id)
-        return slot is not None and any(is_excess(self.ledger, scope, slot) for scope in slot.lane.scopes)
+        ledger = self._at(now)
+        slot = ledger.slots.get(ticket_id)
+        return slot is not None and any(is_excess(ledger, scope, slot) for scope in slot.lane.scopes)
 
     def why(self, ticket_id: str, *, now: float) -> Deferred | None:
         """Return why a ticket waits, with its position; None if it does not wait."""
-        return explain_waiter(self.ledger, ticket_id, now)
+        ledger = self._at(now)
+        waiter = ledger.waiters.get(ticket_id)
+        if waiter is None:
+            return None
+        lane, position = waiter.lane, 1
+        if waiter is not lane.head:
+            position += sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in lane.waiters())
+        return deferred(ledger, lane, waiter.ticket, position)
 
     def waiting(self, *, now: float) -> Counter[tuple[str, Reason]]:
         """Count waiting tickets by the scope and the reason that bind the first of their lane."""
-        return count_waiting(self.ledger, now)
+        ledger = self._at(now)
+        found: Counter[tuple[str, Reason]] = Counter()
+        for lane in dict.fromkeys(waiter.lane for waiter in ledger.waiters.values()):
+            verdict = deferred(ledger, lane, lane.head.ticket, None)
+            found[verdict.scope, verdict.reason] += lane.size
+        return found
 
     def status(self, scope: str, *, now: float | None) -> ScopeStatus | None:
         """Return the status of the scope, or None if nothing was ever set, requested or learnt there.
@@ -288,33 +320,29 @@ class Governor:
 
     def set_limit(self, scope: str, limit: int | None, *, now: float) -> None:
         """Set a scope's or pattern's limit by hand, and forget what was learnt there."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
-        move_to(ledger, now)
+        ledger = self._at(now)
         ledger.scopes.limits.set(pattern.text, limit)
         _apply_limits(ledger, pattern)
 
     def remove_limit(self, scope: str, *, now: float) -> None:
         """Make the scope unlimited: waiters enter, live slots stay counted, pauses stay."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
-        move_to(ledger, now)
+        ledger = self._at(now)
         ledger.scopes.limits.remove(pattern.text)
         _apply_limits(ledger, pattern)
 
     def reset_limit(self, scope: str, *, now: float) -> None:
         """Forget the limit that was set live, so that the settings apply again."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
-        move_to(ledger, now)
+        ledger = self._at(now)
         ledger.scopes.limits.reset_live(pattern.text)
         _apply_limits(ledger, pattern)
 
     def restore_limit(self, scope: str, *, now: float) -> None:
         """Return to the configured limit: forget what refusals taught, also rates and spacing, and end pauses."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
-        move_to(ledger, now)
+        ledger = self._at(now)
         for state in ledger.scopes.by_name.values():
             if pattern.matches(state.name):
                 pause = state.gates.get(Pause)
@@ -337,10 +365,9 @@ class Governor:
 
     def set_rate(self, scope: str, rate: Rate | None, *, now: float) -> None:
         """Set the runs and tokens per minute of a scope or pattern live. None returns to the rate of the settings."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
         checked = None if rate is None else check_rate(rate, "rate")
-        move_to(ledger, now)
+        ledger = self._at(now)
         if checked is None:
             ledger.scopes.rates.reset_live(pattern.text)
         else:
@@ -362,10 +389,9 @@ class Governor:
 
     def set_cooldown(self, scope: str, cooldown: Cooldown, *, now: float) -> None:
         """Set how long a released slot still counts. Slots that already cool keep their cooldown."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
         checked = check_cooldown(cooldown, "cooldown")
-        move_to(ledger, now)
+        ledger = self._at(now)
         ledger.scopes.cooldowns.set_live(pattern.text, checked)
         for state in ledger.scopes.by_name.values():
             state.cooldown_setting = ledger.scopes.cooldown_of(state.name)
@@ -387,10 +413,9 @@ class Governor:
 
     def set_headroom(self, scope: str, mode: HeadroomMode, *, now: float) -> None:
         """Set how the limit of a scope, or of all that match a pattern, reacts. "off" lifts what refusals taught."""
-        ledger = self.ledger
         pattern = ScopePattern(scope)
         checked = check_headroom(mode, "headroom")
-        move_to(ledger, now)
+        ledger = self._at(now)
         ledger.scopes.modes.set_live(pattern.text, checked)
         for state in ledger.scopes.by_name.values():
             previous, state.mode = state.effective, ledger.scopes.mode_of(state.name)
@@ -405,8 +430,7 @@ class Governor:
 
     def cap_starts(self, scope: str, cap: StartCap | None, *, now: float) -> None:
         """Admit no more sessions than the cap allows, until it is set again. Running sessions are not ended."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         state = ledger.scope(canonical_scope(scope))
         if state.gates.get(StartCap) == cap:
             return
@@ -419,14 +443,12 @@ class Governor:
 
     def hold(self, scope: str, detail: str, *, now: float) -> None:
         """Admit nobody to the scope until a person lifts the hold."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         admit_ready(ledger, hold_account(ledger, ledger.scope(canonical_scope(scope)), detail))
 
     def lift_hold(self, scope: str, *, now: float) -> None:
         """Lift a hold, whether it was set by hand or by a signal."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         state = ledger.scope(canonical_scope(scope))
         state.drop_gate(ACCOUNT_HOLD, LOGIN_DOUBT)
         ledger.lift_blocked(state)
@@ -434,8 +456,7 @@ class Governor:
 
     def ask_login_again(self, scope: str, *, now: float) -> bool:
         """Let one session try a held login now: it may have been renewed. Returns whether one will."""
-        ledger = self.ledger
-        move_to(ledger, now)
+        ledger = self._at(now)
         state = ledger.scopes.by_name.get(canonical_scope(scope))
         doubt = None if state is None else state.gates.closure(LOGIN_DOUBT)
         if state is None or doubt is None or not doubt.ask_again(now):
@@ -470,19 +491,6 @@ class Governor:
 def _check_unused(ledger: Ledger, ticket: Ticket) -> None:
     if ticket.id in ledger.slots or ticket.id in ledger.waiters:
         raise TicketConflict(f"ticket id {ticket.id!r} is in use; choose another id")
-
-
-def _standing_verdict(ledger: Ledger, ticket: Ticket) -> Verdict:
-    """Return the present answer to a ticket that is requested again."""
-    slot = ledger.slots.get(ticket.id)
-    known = slot.ticket if slot is not None else ledger.waiters[ticket.id].ticket
-    if known != ticket:
-        raise TicketConflict(f"ticket id {ticket.id!r} is in use for another ticket; choose another id")
-    if slot is not None:
-        return Granted(ticket.id, slot.token, slot.granted_at, 0.0, slot.expires_at)
-    verdict = explain_waiter(ledger, ticket.id, ledger.now)
-    assert verdict is not None
-    return verdict
 
 
 def _governs(pattern: ScopePattern, scope: str) -> bool:

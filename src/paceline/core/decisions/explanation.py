@@ -4,11 +4,9 @@ The scope that binds is found in the order of deciding: gates, then room, then u
 the one that refused. Library, CLI, API and page say the same. Nothing is decided here.
 """
 
-from collections import Counter
 from functools import lru_cache
 
 from paceline.core.decisions.admission import is_excess
-from paceline.core.decisions.time_effects import move_to
 from paceline.core.gates.gate import Explanation, Gate
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.state.lane import Lane
@@ -100,25 +98,3 @@ def _explain_full(scope: str, reason: Reason, live: int, cap: int) -> Explanatio
     if len(parts) == 3:
         return Explanation(f"{parts[2]} at its {what} {numbers} on {parts[1]}")
     return Explanation(f"{scope} at its {what} {numbers}")
-
-
-def explain_waiter(ledger: Ledger, ticket_id: str, now: float) -> Deferred | None:
-    """Return why a ticket waits, with its position; None if it does not wait."""
-    move_to(ledger, now)
-    waiter = ledger.waiters.get(ticket_id)
-    if waiter is None:
-        return None
-    lane, position = waiter.lane, 1
-    if waiter is not lane.head:
-        position += sum((other.key, other.seq) < (waiter.key, waiter.seq) for other in lane.waiters())
-    return deferred(ledger, lane, waiter.ticket, position)
-
-
-def count_waiting(ledger: Ledger, now: float) -> Counter[tuple[str, Reason]]:
-    """Count waiting tickets by the scope and the reason that bind the first of their lane."""
-    move_to(ledger, now)
-    found: Counter[tuple[str, Reason]] = Counter()
-    for lane in dict.fromkeys(waiter.lane for waiter in ledger.waiters.values()):
-        verdict = deferred(ledger, lane, lane.head.ticket, None)
-        found[verdict.scope, verdict.reason] += lane.size
-    return found

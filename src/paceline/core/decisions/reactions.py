@@ -3,20 +3,19 @@
 Each function returns the scopes in which a waiter may now be able to enter.
 """
 
+from collections.abc import Iterable
 from copy import deepcopy
 
-from paceline.core.decisions.admission import admit_ready
-from paceline.core.decisions.refusals import (
-    back_off,
-    doubt_login,
-    hold_account,
+from paceline.core.decisions.outcomes import (
+    add_tokens,
+    apply_gate_events,
     is_within_limit,
     learn_from_incident,
-    note_answer,
+    learn_tokens,
+    note_accepted,
+    on_success,
 )
-from paceline.core.decisions.slot_outcome import add_tokens, learn_tokens, note_accepted, on_success
-from paceline.core.decisions.time_effects import move_to
-from paceline.core.gates.closures import LONGEST_PAUSE_SECONDS, Pause
+from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, LONGEST_PAUSE_SECONDS, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import UNNAMED_WINDOW, QuotaGate
 from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window, is_contradicted, note_open
@@ -43,17 +42,8 @@ from paceline.core.values.validation import LARGEST_LIMIT, outside_seconds
 from paceline.errors import InvalidInput
 
 
-def apply_signal(ledger: Ledger, scope: str, signal: Signal, now: float, origin: str | None) -> None:
-    """Carry out what the signal means for the scope it reaches. Its events name `origin` as their unit."""
-    move_to(ledger, now)
-    ledger.origin = origin
-    try:
-        admit_ready(ledger, _react(ledger, scope, signal))
-    finally:
-        ledger.origin = None
-
-
-def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
+def react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
+    """Carry out what the signal means for the scope it reaches."""
     signal = understood(signal)
     name = scope_reached(canonical_scope(scope_name), signal.reach)
     slot = ledger.slots.get(signal.ticket) if signal.ticket is not None else None
@@ -68,9 +58,9 @@ def _react(ledger: Ledger, scope_name: str, signal: Signal) -> list[Scope]:
         slot.reported = True  # all other signals are refusals
     if isinstance(signal, Unreachable):
         scope = ledger.scope(scope_reached(name, signal.reach or "account"))  # another model is as far away
-        return back_off(ledger, scope, signal, slot)
+        return _back_off(ledger, scope, signal, slot)
     names = slot.lane.names if slot is not None else [name, scope_reached(name, "account")]
-    return note_answer(ledger, names) + _refused(ledger, name, signal, slot)
+    return _note_answer(ledger, names) + _refused(ledger, name, signal, slot)
 
 
 def _refused(ledger: Ledger, name: str, signal: Signal, slot: LiveSlot | None) -> list[Scope]:
@@ -80,7 +70,7 @@ def _refused(ledger: Ledger, name: str, signal: Signal, slot: LiveSlot | None) -
         case BillingStop():
             return hold_account(ledger, scope, signal.detail or "BillingStop")
         case AuthFailed():
-            return doubt_login(ledger, scope, signal, slot)
+            return _doubt_login(ledger, scope, signal, slot)
         case RateLimited():
             return _rate_limited(ledger, scope, signal, slot)
         case Overloaded():
@@ -104,9 +94,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
     stated, usual = outside_seconds(signal.retry_after), ledger.settings.default_pause
     wait, is_penalty = min(stated or usual, LONGEST_PAUSE_SECONDS), False
     if is_new and not is_paced and slot is not None:
-        if scope.live <= 1:  # no lower limit helps: the provider must be left alone
-            wait = _pause_of(scope).lone_wait(wait)
-        elif _is_of_session(slot) and incidents.waited_too_little(usual, ledger.now):
+        if scope.live > 1 and _is_of_session(slot) and incidents.waited_too_little(usual, ledger.now):
             wait, is_penalty = max(wait, usual), is_within_limit(ledger, scope, adaptive, slot)
         incidents.unanswered = wait
     pause = _pause(ledger, scope, ledger.now + wait, signal.cause or "rate_limited")
@@ -245,6 +233,73 @@ def _emit_platform_limit(ledger: Ledger, scope: Scope, detected: int, previous: 
     fields = {"detected_limit": detected, "effective_cap": scope.effective, "previous_cap": previous}
     ledger.emit("scope.platform_limit", scope.name, **fields)
     ledger.schedule(scope)
+
+
+# -- failed contacts: nobody answered, or the login was refused; an answer of any kind ends that ----
+
+
+def _back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot | None) -> list[Scope]:
+    """Keep everybody out for a while: nobody answered. The limits stay as they are."""
+    outage = scope.gates.closure(OUTAGE) or Closure(OUTAGE)
+    outage.cause = signal.detail or outage.cause
+    stated = min(outside_seconds(signal.retry_after) or 0.0, LONGEST_PAUSE_SECONDS)
+    _fail_contact(ledger, scope, outage, slot, outage.cause, stated=stated)
+    return [scope]
+
+
+def _doubt_login(ledger: Ledger, scope: Scope, signal: AuthFailed, slot: LiveSlot | None) -> list[Scope]:
+    """Let one session ask again, twice, before the account is held. A login that is missing is held at once."""
+    cause = signal.detail or "AuthFailed"
+    if scope.gates.closure(ACCOUNT_HOLD) is None:
+        doubt = scope.gates.closure(LOGIN_DOUBT) or Closure(LOGIN_DOUBT)
+        _fail_contact(ledger, scope, doubt, slot, cause, is_missing=signal.is_missing is True)
+    return [scope]
+
+
+def _fail_contact(
+    ledger: Ledger,
+    scope: Scope,
+    closure: Closure,
+    slot: LiveSlot | None,
+    cause: str,
+    *,
+    stated: float = 0.0,
+    is_missing: bool = False,
+) -> None:
+    """Close the scope, or keep it closed, after one more failure of this cause."""
+    ledger.seq += 1
+    ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
+    was_held = closure.is_held
+    is_news = closure.on_failure(ticket, proven_seq, ledger.seq, ledger.now, stated=stated, is_missing=is_missing)
+    closure.cause = cause if is_news else closure.cause
+    scope.put_gate(closure)
+    if is_news and closure.is_held and not was_held:
+        ledger.emit("account.held", scope.name, detail=cause, until=closure.probe_at)
+    elif is_news:
+        ledger.emit("scope.paused", scope.name, until=closure.probe_at, cause=closure.rule.pause)
+    ledger.schedule(scope)
+
+
+def hold_account(ledger: Ledger, scope: Scope, cause: str) -> list[Scope]:
+    """Admit nobody to the scope until a person lifts the hold."""
+    scope.drop_gate(LOGIN_DOUBT)
+    if scope.gates.closure(ACCOUNT_HOLD) is None:
+        scope.put_gate(Closure(ACCOUNT_HOLD, cause))
+        ledger.emit("account.held", scope.name, detail=cause, until=None)
+    return [scope]
+
+
+def _note_answer(ledger: Ledger, names: Iterable[str]) -> list[Scope]:
+    """End the outages: the provider answered, be it with a refusal. Returns the scopes that this opened."""
+    opened = []
+    for scope in [ledger.scopes.by_name[name] for name in dict.fromkeys(names) if name in ledger.scopes.by_name]:
+        outage = scope.gates.closure(OUTAGE)
+        if outage is not None and (events := outage.lift()):
+            scope.refresh()
+            apply_gate_events(ledger, scope, events)
+            ledger.schedule(scope)
+            opened.append(scope)
+    return opened
 
 
 # -- readings ----------------------------------------------------------------------------------

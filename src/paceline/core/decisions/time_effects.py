@@ -3,9 +3,8 @@
 import math
 from collections import deque
 
-from paceline.core.decisions.admission import admit_ready, admit_unblocked, claim_places
-from paceline.core.decisions.refusals import proven
-from paceline.core.decisions.slot_outcome import apply_gate_events, on_canary_lost
+from paceline.core.decisions.admission import admit_ready, claim_places
+from paceline.core.decisions.outcomes import apply_gate_events, on_canary_lost, proven
 from paceline.core.gates.start_meters import SlowStart
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.state.lane import LiveSlot
@@ -31,14 +30,6 @@ def move_to(ledger: Ledger, now: float) -> None:
         _step_back(ledger, ledger.now - now)
 
 
-def wake_all(ledger: Ledger, now: float) -> None:
-    """Check every waiter again, as if each scope in which somebody waits were due."""
-    move_to(ledger, now)
-    for scope in [scope for scope in ledger.scopes.by_name.values() if scope.waiting]:
-        _wake(ledger, scope)
-    admit_unblocked(ledger)
-
-
 def _run_due(ledger: Ledger) -> list[Scope]:
     """Carry out all that is due by `ledger.now`. Returns the scopes in which a waiter may now be able to enter.
 
@@ -47,7 +38,7 @@ def _run_due(ledger: Ledger) -> list[Scope]:
     now = ledger.now
     hot: list[Scope] = []
     for scope in sorted(ledger.timers.due_scopes(now), key=lambda scope: scope.name):
-        _wake(ledger, scope)
+        wake(ledger, scope)
         hot.append(scope)
     for waiter in ledger.timers.overdue_waiters(now):
         claim_places(ledger, waiter)
@@ -59,7 +50,7 @@ def _run_due(ledger: Ledger) -> list[Scope]:
     return hot
 
 
-def _wake(ledger: Ledger, scope: Scope) -> None:
+def wake(ledger: Ledger, scope: Scope) -> None:
     """Carry out everything in one scope that changes by time."""
     apply_gate_events(ledger, scope, scope.on_time(ledger.now))
     _climb(ledger, scope)

@@ -1,89 +1,117 @@
-"""What refusals and failed contacts teach: how many at once, how fast, how far apart, and when to ask again.
+"""What the outcomes of slots teach: a call that went well, tokens used, a lost canary, a refusal.
 
 A 429 that names no cause is one of too many starts in a short time, one start too many, a limit that fell in
-mid-run, or a count that lags. A failed contact is one that nobody answered, or whose login was refused; an answer of
-any kind ends that.
+mid-run, or a count that lags.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from paceline.core.decisions.slot_outcome import apply_gate_events
-from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, LONGEST_PAUSE_SECONDS, OUTAGE, Closure, Pause
+from paceline.core.gates.closures import Pause
+from paceline.core.gates.gate import GateEvent
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates
 from paceline.core.gates.start_meters import StartSpacing
 from paceline.core.limits import BURST_SECONDS, LEAST_LEVEL, AdaptiveLimit
-from paceline.core.signals import AuthFailed, Cause, Unreachable
+from paceline.core.signals import Cause
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.values.scopes import SESSIONS
-from paceline.core.values.validation import outside_seconds
 
 
-def back_off(ledger: Ledger, scope: Scope, signal: Unreachable, slot: LiveSlot | None) -> list[Scope]:
-    """Keep everybody out for a while: nobody answered. The limits stay as they are."""
-    outage = scope.gates.closure(OUTAGE) or Closure(OUTAGE)
-    outage.cause = signal.detail or outage.cause
-    stated = min(outside_seconds(signal.retry_after) or 0.0, LONGEST_PAUSE_SECONDS)
-    _fail_contact(ledger, scope, outage, slot, outage.cause, stated=stated)
-    return [scope]
+def learn_tokens(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> list[Scope]:
+    """Let the gates and the estimates learn what a run used. Returns the scopes in which a waiter may now enter."""
+    ticket, granted_at = (slot.ticket, slot.admitted_at) if slot is not None else (None, ledger.now)
+    is_run = ticket is None or SESSIONS not in ticket.scopes  # the tokens of a session are counted with its runs
+    changed: list[Scope] = []
+    for scope in scopes:
+        lets_in = False
+        for gate in scope.gates.in_order:
+            lets_in = gate.on_tokens(ticket, granted_at, tokens, scope, ledger.now) or lets_in
+        if is_run:
+            scope.tokens.on_tokens(tokens)
+        if lets_in:
+            changed.append(scope)
+    return changed
 
 
-def doubt_login(ledger: Ledger, scope: Scope, signal: AuthFailed, slot: LiveSlot | None) -> list[Scope]:
-    """Let one session ask again, twice, before the account is held. A login that is missing is held at once."""
-    cause = signal.detail or "AuthFailed"
-    if scope.gates.closure(ACCOUNT_HOLD) is None:
-        doubt = scope.gates.closure(LOGIN_DOUBT) or Closure(LOGIN_DOUBT)
-        _fail_contact(ledger, scope, doubt, slot, cause, is_missing=signal.is_missing is True)
-    return [scope]
+def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> None:
+    """Count tokens against the windows. If the runs of a session have slots of their own, only the runs count."""
+    if slot is None or slot.runs is None:
+        for scope in scopes:
+            scope.meter.tokens += tokens
 
 
-def _fail_contact(
-    ledger: Ledger,
-    scope: Scope,
-    closure: Closure,
-    slot: LiveSlot | None,
-    cause: str,
-    *,
-    stated: float = 0.0,
-    is_missing: bool = False,
-) -> None:
-    """Close the scope, or keep it closed, after one more failure of this cause."""
-    ledger.seq += 1
-    ticket, proven_seq = (slot.ticket, slot.proven_seq) if slot is not None else (None, 0)
-    was_held = closure.is_held
-    is_news = closure.on_failure(ticket, proven_seq, ledger.seq, ledger.now, stated=stated, is_missing=is_missing)
-    closure.cause = cause if is_news else closure.cause
-    scope.put_gate(closure)
-    if is_news and closure.is_held and not was_held:
-        ledger.emit("account.held", scope.name, detail=cause, until=closure.probe_at)
-    elif is_news:
-        ledger.emit("scope.paused", scope.name, until=closure.probe_at, cause=closure.rule.pause)
-    ledger.schedule(scope)
+def note_accepted(ledger: Ledger, slot: LiveSlot) -> None:
+    """Count the first answer to a session: readings from now on include it, and its burst went well.
+
+    Where no session runs, an answer is the end of a call.
+    """
+    if slot.has_succeeded or SESSIONS not in slot.ticket.scopes:
+        return
+    for scope in slot.lane.scopes:
+        if scope.usage is not None:
+            scope.usage.on_accepted(slot.ticket.id, ledger.now)
+        if scope.adaptive is not None:
+            scope.adaptive.bursts.on_accepted(slot.granted_at)
 
 
-def hold_account(ledger: Ledger, scope: Scope, cause: str) -> list[Scope]:
-    """Admit nobody to the scope until a person lifts the hold."""
-    scope.drop_gate(LOGIN_DOUBT)
-    if scope.gates.closure(ACCOUNT_HOLD) is None:
-        scope.put_gate(Closure(ACCOUNT_HOLD, cause))
-        ledger.emit("account.held", scope.name, detail=cause, until=None)
-    return [scope]
+def on_success(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | None) -> list[Scope]:
+    """Learn from a call or a whole slot that went well: trouble is over, canaries are accepted, limits may climb.
+
+    Returns the scopes in which a waiter may now be able to enter.
+    """
+    reopened: list[Scope] = []
+    granted_at = slot.admitted_at if slot is not None else ledger.now
+    for scope in scopes:
+        if not scope.learns or (scope.learner is not None and not scope.learner.heeds_success(granted_at, ledger.now)):
+            continue
+        if scope.adaptive is not None:
+            scope.adaptive.on_success(slot.token if slot is not None else None)
+        if scope.platform is not None:
+            scope.platform.on_success()
+        if any(event.lets_in for event in _gates_succeed(ledger, scope, slot)):
+            reopened.append(scope)
+        ledger.schedule(scope)
+    return reopened
 
 
-def note_answer(ledger: Ledger, names: Iterable[str]) -> list[Scope]:
-    """End the outages: the provider answered, be it with a refusal. Returns the scopes that this opened."""
-    opened = []
-    for scope in [ledger.scopes.by_name[name] for name in dict.fromkeys(names) if name in ledger.scopes.by_name]:
-        outage = scope.gates.closure(OUTAGE)
-        if outage is not None and (events := outage.lift()):
+def _gates_succeed(ledger: Ledger, scope: Scope, slot: LiveSlot | None) -> list[GateEvent]:
+    if not scope.gates.in_order:
+        return []
+    ticket, granted_at = (slot.ticket, slot.admitted_at) if slot is not None else (None, ledger.now)
+    events: list[GateEvent] = []
+    for gate in scope.gates.in_order:
+        events.extend(gate.on_success(ticket, granted_at, scope, ledger.now))
+    scope.gates.drop_idle(ledger.now)
+    scope.refresh()
+    apply_gate_events(ledger, scope, events)
+    return events
+
+
+def apply_gate_events(ledger: Ledger, scope: Scope, events: Sequence[GateEvent]) -> None:
+    """Carry out what the hooks of the scope's gates returned."""
+    for event in events:
+        if event.successor is not None:
+            scope.put_gate(event.successor)
+        if event.lets_in:
+            ledger.lift_blocked(scope)
+        ledger.emit(event.name, scope.name, **event.fields)
+
+
+def on_canary_lost(ledger: Ledger, slot: LiveSlot) -> list[Scope]:
+    """Allow another canary where this slot was one and ended without an answer. Returns those scopes."""
+    lost = []
+    for scope in slot.lane.scopes:
+        found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.probed]
+        if any(found):
             scope.refresh()
-            apply_gate_events(ledger, scope, events)
             ledger.schedule(scope)
-            opened.append(scope)
-    return opened
+            lost.append(scope)
+    return lost
 
+
+# -- refusals ----------------------------------------------------------------------------------
 
 FRESH_SECONDS = 20.0
 """A slot refused within this time of its grant, and without a success, was refused at its start.
