@@ -56,30 +56,6 @@ def test_a_refused_start_lowers_the_limit_to_what_goes_well() -> None:
     assert limit(settled_at_four(), 100.0) == 4
 
 
-def test_one_who_is_refused_alone_again_and_again_leaves_the_provider_alone_for_longer() -> None:
-    """Some providers renew a penalty with every try: a fleet that comes back every 30 s would never get in."""
-    governor = Governor(GovernorSettings(limits={SCOPE: 1}), now=0.0)
-    tries = [0.0]
-    for number in range(12):
-        name, now = f"s{number}", tries[-1]
-        governor.advance(now=now)
-        assert isinstance(governor.try_request(session(name), now=now), Granted)
-        governor.report(SCOPE, RateLimited(ticket=name), now=now)
-        governor.release(name, now=now)
-        waiting = governor.try_request(session("next"), now=now)
-        assert isinstance(waiting, Deferred)
-        assert waiting.retry_at is not None
-        tries.append(waiting.retry_at)
-        if number == 6:
-            governor.advance(now=tries[-1])
-            assert isinstance(governor.try_request(session("well"), now=tries[-1]), Granted)
-            governor.report(SCOPE, Succeeded(ticket="well"), now=tries[-1])
-            governor.release("well", now=tries[-1])
-
-    waits = [later - earlier for earlier, later in pairwise(tries)]
-    assert waits == [30.0, 60.0, 120.0, 240.0, 300.0, 300.0, 300.0, 30.0, 60.0, 120.0, 240.0, 300.0]
-
-
 def test_one_who_is_refused_alone_says_little_and_lowers_by_one() -> None:
     governor = Governor(GovernorSettings(limits={SCOPE: 8}), now=0.0)
     refuse(governor, "only", 1.0)

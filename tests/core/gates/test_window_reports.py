@@ -4,7 +4,7 @@ import pytest
 
 from paceline.core import Governor, GovernorSettings, Granted, Ticket
 from paceline.core.gates.quota_window import MOST_WINDOWS
-from paceline.core.gates.reopening import EARLY_PROBE_SECONDS
+from paceline.core.gates.reopening import EARLY_LOOK_SECONDS, first_look
 from paceline.core.signals import Budget, QuotaClosed, RateLimited, Succeeded
 from paceline.events import Event
 
@@ -53,11 +53,19 @@ def test_a_closing_seconds_after_a_report_that_it_is_open_is_looked_at_within_tw
     assert belief(governor, 16.0)[3] == 3
 
 
+def test_a_closing_in_doubt_is_looked_at_no_later_than_its_own_reset() -> None:
+    governor = governor_with(4)
+    governor.report(ACCOUNT, Budget(window="5h", resets_at=45.0, source="field"), now=10.0)
+    closed = QuotaClosed(window="5h", resets_at=45.0, source="field", ticket="s3")
+    governor.report(ACCOUNT, closed, now=15.0)
+    assert belief(governor, 15.0) == ("closed", first_look(45.0), 0.5, 3)
+
+
 def test_a_doubted_closing_that_is_confirmed_counts_as_the_first_refusal() -> None:
     governor = governor_with(2)
     close(governor, "s1", 15.0, confidence=0.5)
     governor.report(ACCOUNT, QuotaClosed(window="5h", source="text", ticket="s0"), now=20.0)
-    assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_PROBE_SECONDS)
+    assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_LOOK_SECONDS[0])
 
 
 def test_the_step_down_of_a_closing_in_doubt_is_undone_once_the_canary_confirms_the_window() -> None:

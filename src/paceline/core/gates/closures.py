@@ -207,24 +207,14 @@ CLOSURES: dict[str, ClosureRule] = {
 """In the order in which they decide."""
 
 
-MOST_LONE_REFUSALS = 16
-"""Where the count stops: the wait has reached its longest long before, and 2 to this power is still a small number."""
-LONE_LONGEST_SECONDS = OUTAGE_WAITS[-1]
-"""The longest wait after refusals of one that was alone: longer than the known penalties, which each try renews."""
-
-
 class Pause(Gate):
-    """A pause that lasts until `until`. `overloads` counts successive refusals that were the provider's own trouble.
-
-    `lone_refusals` counts successive rate limits that met the only one in the scope.
-    """
+    """A pause that lasts until `until`. `overloads` counts successive refusals that were the provider's own trouble."""
 
     TAG = "pause"
     relative_times: ClassVar[tuple[str, ...]] = ("until", "since")
 
     until: float | None = None
     overloads: int = 0
-    lone_refusals: int = 0
     since: float | None = None
     cause: str | None = None
 
@@ -242,12 +232,6 @@ class Pause(Gate):
         self.overloads += 1
         return wait
 
-    def lone_wait(self, seconds: float) -> float:
-        """Return the wait for one more rate limit of one that was alone: `seconds`, then twice that, up to 5 min."""
-        wait = min(seconds * 2**self.lone_refusals, max(seconds, LONE_LONGEST_SECONDS))
-        self.lone_refusals = min(self.lone_refusals + 1, MOST_LONE_REFUSALS)
-        return float(wait)
-
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         return "paused" if self.until is not None and now < self.until else None
 
@@ -258,13 +242,13 @@ class Pause(Gate):
         return NEVER if self.until is None else NOW
 
     def is_idle(self, now: float) -> bool:
-        return self.until is None and self.overloads == self.lone_refusals == 0
+        return self.until is None and self.overloads == 0
 
     def awaits_success(self, scope: ScopeView) -> bool:
         return True
 
     def on_success(self, ticket: Ticket | None, granted_at: float, scope: ScopeView, now: float) -> Sequence[GateEvent]:
-        self.overloads = self.lone_refusals = 0
+        self.overloads = 0
         return ()
 
     def next_wake(self, scope: ScopeView, now: float, *, has_waiters: bool) -> float | None:

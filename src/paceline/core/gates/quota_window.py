@@ -12,20 +12,17 @@ from typing import ClassVar, Literal
 import msgspec
 
 from paceline.core.gates.reopening import (
-    CONTRADICTED_PROBE_SECONDS,
-    DOUBTFUL_PROBE_SECONDS,
-    EARLY_PROBE_SECONDS,
-    LONGEST_LOOK_SECONDS,
-    READ_PROBE_SECONDS,
+    CONTRADICTED_LOOK_SECONDS,
+    EARLY_LOOK_SECONDS,
     RESET_WOBBLE_SECONDS,
     UNTRUSTED_CONFIDENCE,
-    WAVE_LULL_SECONDS,
+    WAVE_STARTS,
     Reopening,
     first_look,
     gap_after,
-    is_wave_over,
     plausible_confidence,
 )
+from paceline.core.gates.start_meters import LULL_SECONDS
 from paceline.core.gates.window_usage import Period, UsagePlan
 from paceline.core.limits import AdaptiveLimit
 from paceline.core.signals import QuotaClosed
@@ -156,11 +153,10 @@ class Window(RelativeTimes):
     def _next_look(self, now: float) -> float:
         """Return when to look next: just after the believed reset, or earlier, because beliefs are often wrong."""
         if self.is_contradicted:
-            return now + CONTRADICTED_PROBE_SECONDS
-        early = EARLY_PROBE_SECONDS if self.used_ratio is None else READ_PROBE_SECONDS
-        if self.confidence < TRUSTED_CONFIDENCE:
-            early = DOUBTFUL_PROBE_SECONDS
-        return self.reopening.next_look(self.refusals - 1, early, self._end_of_period, now)
+            return min(now + CONTRADICTED_LOOK_SECONDS, self.reopening.next_stated(now))
+        is_plausible, is_read = self.confidence >= TRUSTED_CONFIDENCE, self.used_ratio is not None
+        tried, end = self.refusals - 1, self._end_of_period
+        return self.reopening.next_look(tried, end, now, is_plausible=is_plausible, is_read=is_read)
 
     @property
     def _end_of_period(self) -> float | None:
@@ -199,9 +195,9 @@ class Window(RelativeTimes):
             return True
         if self.state == "wave":
             self.wave_started += 1
-            was_awaited = now < self.wave_next_at + WAVE_LULL_SECONDS
+            was_awaited = now < self.wave_next_at + LULL_SECONDS
             self.wave_next_at = now + gap_after(self.wave_started, ticket_id, self.name)
-            if is_wave_over(self.wave_started) or not was_awaited:
+            if self.wave_started > WAVE_STARTS or not was_awaited:
                 self.state = "open"
         return False
 
@@ -247,7 +243,7 @@ class Window(RelativeTimes):
         resets = self.reopening.stated if self.resets_at is None else (self.resets_at, *self.reopening.stated)
         if self.probe_at is not None:
             is_at_reset = self.probe_at in map(first_look, resets)
-            self.probe_at -= max(0.0, seconds - LONGEST_LOOK_SECONDS) if is_at_reset else seconds
+            self.probe_at -= max(0.0, seconds - EARLY_LOOK_SECONDS[-1]) if is_at_reset else seconds
         if self.plan_from is not None:
             self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
         self.period.shift(seconds)

@@ -7,16 +7,13 @@ A moment after a reset the canary goes, and then a wave: the n-th follower about
 Here: times and counts. Never here: what is used (`window_usage.py`), and who may go (`quota_window.py`).
 """
 
+import math
 import zlib
 
 import msgspec
 
-WAVE_SECONDS = 1.0
-"""The first gap of a wave: time enough for a refusal to stop it."""
-WAVE_OVER_SECONDS = 0.02
-"""A gap below this makes no difference: after 50 starts the wave is over."""
-WAVE_LULL_SECONDS = 60.0
-"""If no waiter took its turn for this long, no crowd is left to hold back."""
+WAVE_STARTS = 50
+"""So many starts belong to a wave. The gaps after them, below 20 ms, would make no difference."""
 
 AFTER_RESET_SECONDS = (1.0, 3.0)
 """How long after a believed reset the canary goes. Resets are stated in whole seconds: one in that very second is
@@ -30,13 +27,8 @@ def first_look(resets_at: float) -> float:
 
 
 def gap_after(started: int, ticket_id: str, window: str) -> float:
-    """Return the gap after the n-th start, varied by up to a half."""
-    return WAVE_SECONDS / started * (0.5 + jitter(ticket_id, window))
-
-
-def is_wave_over(started: int) -> bool:
-    """Return whether so many have started that the next gap makes no difference."""
-    return WAVE_SECONDS / started < WAVE_OVER_SECONDS
+    """Return the gap after the n-th start: a second / n, varied by up to a half."""
+    return (0.5 + jitter(ticket_id, window)) / started
 
 
 def jitter(ticket_id: str, window: str) -> float:
@@ -44,38 +36,25 @@ def jitter(ticket_id: str, window: str) -> float:
     return zlib.crc32(f"{ticket_id}|{window}".encode()) / 0xFFFFFFFF
 
 
-UNKNOWN_RESET_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
-"""Waits between looks where no reset is known: soon at first, then hourly, because each look costs a refusal."""
-EARLY_PROBE_SECONDS = 2700.0
-"""The first look before a believed reset: text that states one is wrong often enough, and 45 min cost few looks."""
-READ_PROBE_SECONDS = 7200.0
-"""The first probe where readings of the window came with the reset: those are seldom wrong."""
-CONTRADICTED_PROBE_SECONDS = 90.0
-"""The first probe where the closing contradicts what was just reported.
-
-A wrong closing costs minutes, a needless probe costs one start.
-"""
-DOUBTFUL_PROBE_SECONDS = UNKNOWN_RESET_SECONDS[0]
-"""The first probe where the reset is implausible: it is probed as if it were unknown."""
-MOMENT_SECONDS = (5.0, 15.0)
-"""The first looks after a reset that has passed and is stated again: most are stated in whole seconds or minutes."""
-LOOK_SECONDS = (60.0, 120.0, 300.0, 600.0, 900.0, 900.0, 900.0)
-"""Waits between looks after a reset that has passed: an hour in all. Providers are late by minutes, and a look costs
-one request, while a quarter of an hour of a fleet is worth hundreds."""
-LATER_LOOK_SECONDS = (1800.0, 3600.0)
-"""Waits between probes after that first hour: few resets are wrong by more than an hour."""
-MOVED_LOOK_SECONDS = (7200.0, 14400.0)
-"""Waits between probes after those, where a later reset is stated: it is now likelier than an earlier one."""
-SURPRISE_SPAN_SECONDS = 3600.0
-"""How long before a stated reset is probed where resets of this window were wrong before: few are early by more."""
-SURPRISE_LOOK_SECONDS = LOOK_SECONDS[-1]
-"""Waits between these looks, as after a reset that has passed."""
-MOST_SURPRISES = 3
-"""Where their count stops: after as many resets on time they are believed again."""
+UNKNOWN_LOOK_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
+"""Waits between looks where no reset is known, or an implausible one: soon at first, then hourly, because each look
+costs a refusal."""
+EARLY_LOOK_SECONDS = (2700.0, 7200.0, 14400.0, 21600.0)
+"""Waits between looks before a believed reset: text that states one is wrong often enough, and 45 min cost few looks.
+Where readings of the window came with the reset, the first wait is left out: those are seldom wrong."""
+CONTRADICTED_LOOK_SECONDS = 90.0
+"""The wait where the closing contradicts what was just reported: a wrong closing costs minutes, a look one start."""
+LATE_LOOK_SECONDS = (5.0, 15.0, 60.0, 120.0, 300.0, 600.0, 900.0, 900.0, 900.0, 1800.0, 3600.0)
+"""Waits between looks after a reset that has passed. The first two are for one that is stated again: most are stated in
+whole seconds or minutes. Then an hour of looks: providers are late by minutes, and a look costs one request, while a
+quarter of an hour of a fleet is worth hundreds. Few resets are wrong by more than an hour."""
+DOUBTED_LOOKS = 7
+"""After so many looks, in an hour, a later reset that is stated instead of the missed one is believed."""
+SURPRISE_SPAN_SECONDS, SURPRISE_LOOK_SECONDS = 3600.0, 900.0
+"""How long before a stated reset, and how often, looks go where the last reset of this window was wrong: few are early
+by more than an hour."""
 LONG_PAST_SECONDS = 1800.0
 """A reset that lies so far in the past when it is stated is treated as unknown."""
-MOST_DOUBLINGS = 12
-"""Where the doubling of early looks stops: 4096 times 45 min is beyond any window."""
 RESET_WOBBLE_SECONDS = 300.0
 """Resets that are stated in seconds from now differ a little from one statement to the next."""
 MOST_STATED = 4
@@ -88,8 +67,6 @@ LONGEST_LENGTH_SECONDS = 32 * 86400.0
 """The longest period of a window with an unknown name: a month, and a day for time zones."""
 LENGTH_SLACK = 1.1
 """A reset may lie a tenth beyond the length of its window: some providers round up."""
-LONGEST_LOOK_SECONDS = 6 * 3600.0
-"""The longest time without a look: providers sometimes reopen long windows days early, and a look costs little."""
 
 
 def plausible_confidence(resets_at: float | None, confidence: float, length: float | None, now: float) -> float:
@@ -116,7 +93,7 @@ class Reopening(msgspec.Struct):
     moved_to: float | None = None
     """The reset that was stated instead of the missed one, although nothing of ours can have spent a new period."""
     surprises: int = 0
-    """Reopenings before a stated reset, or at a time far from it, less those on time."""
+    """1 if the last reopening was before its stated reset, or at a time far from it."""
 
     def late(self, began_at: float) -> "Reopening":
         """Return the belief after the closing of a period that began just now, and that nobody can have spent.
@@ -131,8 +108,7 @@ class Reopening(msgspec.Struct):
             return Reopening(looks=self.looks, surprises=self.surprises)
         surprises = self.surprises
         if believed is not None:
-            is_surprise = not is_trusted or believed > now + RESET_WOBBLE_SECONDS
-            surprises = min(surprises + 1, MOST_SURPRISES) if is_surprise else max(0, surprises - 1)
+            surprises = int(not is_trusted or believed > now + RESET_WOBBLE_SECONDS)
         return Reopening(stated=self.stated, looks=self.looks, surprises=surprises)
 
     def closed_again(self) -> "Reopening":
@@ -176,39 +152,34 @@ class Reopening(msgspec.Struct):
     @property
     def is_in_doubt(self) -> bool:
         """Whether a late reopening is still likelier than the reset that is stated now."""
-        return self.moved_to is not None and self.looks <= len(LOOK_SECONDS)
+        return self.moved_to is not None and self.looks <= DOUBTED_LOOKS
 
-    def next_look(self, tried: int, early_seconds: float, end_of_period: float | None, now: float) -> float:
+    def next_look(
+        self, tried: int, end_of_period: float | None, now: float, *, is_plausible: bool = True, is_read: bool = False
+    ) -> float:
         """Return when to probe: just after each stated reset, earlier, and after growing waits once one had no effect.
 
-        `tried` canaries were refused. The first look comes after `early_seconds` at the latest.
+        `tried` canaries were refused. `is_plausible` is whether the stated reset is believed, `is_read` whether it came
+        with readings.
         """
-        ahead = min((look for look in map(first_look, self.stated) if look > now), default=None)
+        ahead = self.next_stated(now)
         if self.missed_at is not None:
-            look_at = self._look_after_miss(ahead, now)
-        elif ahead is None:
-            look_at = now + UNKNOWN_RESET_SECONDS[min(tried, len(UNKNOWN_RESET_SECONDS) - 1)]
+            waits = LATE_LOOK_SECONDS if self.moved_to is None else LATE_LOOK_SECONDS[2:]
+            look_at = now + _nth(waits, max(self.looks, 1) - 1)
+            look_at = look_at if self.broken > MOST_BROKEN else min(look_at, ahead)
+        elif ahead == math.inf or not is_plausible:
+            look_at = min(ahead, now + _nth(UNKNOWN_LOOK_SECONDS, tried))
         else:
-            early = min(
-                early_seconds * float(2 ** min(tried, MOST_DOUBLINGS)), max(early_seconds, LONGEST_LOOK_SECONDS)
-            )
-            look_at = min(ahead, now + early)
+            look_at = min(ahead, now + _nth(EARLY_LOOK_SECONDS[is_read:], tried))
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now + AFTER_RESET_SECONDS[1]:
             return look_at  # the look of these seconds was one at its end
-        return min(look_at, max(first_look(end_of_period), now + DOUBTFUL_PROBE_SECONDS))
+        return min(look_at, max(first_look(end_of_period), now + UNKNOWN_LOOK_SECONDS[0]))
 
-    def _look_after_miss(self, ahead: float | None, now: float) -> float:
-        waits: tuple[float, ...]
-        if self.moved_to is None:
-            waits = MOMENT_SECONDS + LOOK_SECONDS + LATER_LOOK_SECONDS
-        elif self.moved_to - now <= LATER_LOOK_SECONDS[-1]:  # a reset that is always near says nothing
-            waits = LOOK_SECONDS + LATER_LOOK_SECONDS
-        else:
-            waits = LOOK_SECONDS + LATER_LOOK_SECONDS + MOVED_LOOK_SECONDS
-        look_at = now + waits[min(max(self.looks, 1), len(waits)) - 1]
-        return look_at if ahead is None or self.broken > MOST_BROKEN else min(look_at, ahead)
+    def next_stated(self, now: float) -> float:
+        """Return when the canary of the next stated reset goes; infinity where none is ahead."""
+        return min((look for look in map(first_look, self.stated) if look > now), default=math.inf)
 
     def describe(self, now: float) -> str | None:
         """Return why the reset is in doubt, in words; None while it is not."""
@@ -219,6 +190,10 @@ class Reopening(msgspec.Struct):
         if self.moved_to is None:
             return late
         return f"{late}; it now states a reset in {_span(self.moved_to - now)}, although nothing was used in between"
+
+
+def _nth(waits: tuple[float, ...], number: int) -> float:
+    return waits[min(number, len(waits) - 1)]
 
 
 def _span(seconds: float) -> str:
