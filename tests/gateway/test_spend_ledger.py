@@ -19,7 +19,7 @@ from paceline.gateway.spend_ledger import (
     limit_of_key,
 )
 from paceline.settings.model import Price, price_list
-from paceline.store import BatchId, ClientKey, Cost, KeyBudget, SpendRow, SqliteStore
+from paceline.store import BatchId, ClientKey, KeyBudget, SpendRow, SqliteStore
 from paceline.testing import VirtualClock
 
 NOON = 1_700_000_000.0 - 1_700_000_000.0 % 86400 + 43_200
@@ -71,11 +71,7 @@ def test_a_request_costs_what_its_tokens_cost() -> None:
     for each in (billed, imputed, unpriced):
         paid(ledger, each)
 
-    assert [ledger.cost_of(each) for each in (billed, imputed, unpriced)] == [
-        Cost(billed=DOLLARS),
-        Cost(imputed=DOLLARS),
-        Cost(),
-    ]
+    assert [each.dollars for each in (billed, imputed, unpriced)] == [DOLLARS, DOLLARS, None]
     assert ledger.unsaved() == [
         row(requests=2, tokens=TOKENS.plus(TOKENS), billed=DOLLARS, imputed=DOLLARS),
         row(model="nobody-knows", unpriced=1),

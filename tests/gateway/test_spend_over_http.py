@@ -201,6 +201,37 @@ async def test_a_call_that_another_model_may_serve_costs_what_that_one_costs(
         assert (await calling, reserved, at.spent()) == (200, 3.0, dollars)
 
 
+DEAR = {"service_tier": "priority", "usage": {"prompt_tokens": 100, "completion_tokens": 0}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "reserved", "dollars"),
+    [
+        (', "service_tier": "priority"', DEAR, 0.0753, 0.0025),
+        ("", DEAR, 0.0302, 0.0025),  # a project may ask for it
+        (', "service_tier": "priority"', DEAR | {"service_tier": "default"}, 0.0753, 0.001),
+        (', "service_tier": "priority"', {"usage": DEAR["usage"]}, 0.0753, 0.0025),
+        (', "speed": "fast"', {"usage": {"input_tokens": 100}}, 0.1807, 0.006),
+        ("", {"usage": {"input_tokens": 0, "cache_creation_input_tokens": 100,
+                        "cache_creation": {"ephemeral_1h_input_tokens": 100}}}, 0.0302, 0.002),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_call_costs_what_its_tier_costs_as_asked_and_as_served(
+    asked: str, said: dict[str, object], reserved: float, dollars: float, *, is_stream: bool
+) -> None:
+    text = json.dumps(said).encode()
+    async with priced(10.0) as at:
+        at.upstream.reply = ok(b"data: %b\n\n" % text, b"Content-Type: text/event-stream") if is_stream else ok(text)
+        calling = asyncio.ensure_future(at.call(more=asked))
+        await until(lambda: at.upstream.running == 1)
+        (held,) = [each.row.dollars for each in at.spend._open]
+        at.upstream.goes_on.set()
+
+        assert (await calling, at.spent()) == (200, dollars)
+        assert held == pytest.approx(reserved, abs=0.0005)
+
+
 async def test_only_the_path_of_gemini_asks_for_a_stream() -> None:
     async with priced(provider="google") as at, await connect(at.harness.port) as client:
         body = b'{"generationConfig": {"maxOutputTokens": 3000}}'

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.core.values.session_output import Tokens
 from paceline.protocols import TokensUsed, response_reader, tokens_used
-from paceline.protocols.usage import LONGEST_EVENT, EventReader, ResponseReader
+from paceline.protocols.usage import LONGEST_EVENT, LONGEST_TAIL, EventReader, ResponseReader
 
 JSON = [(b"content-type", b"application/json; charset=utf-8")]
 SSE = [(b"content-type", b"text/event-stream")]
@@ -280,7 +280,7 @@ def test_deep_nesting_is_unknown_and_no_crash() -> None:
     assert read(response_reader(JSON), [b'{"usage": ' + deep]).tokens is None
 
 
-def test_a_line_without_end_is_not_kept_and_the_next_is_read() -> None:
+def test_of_a_line_without_end_the_end_is_kept_and_the_next_is_read() -> None:
     reader = EventReader()
     for _ in range(LONGEST_EVENT // 10_000 + 5):
         reader.feed(b"x" * 10_000)
@@ -288,4 +288,71 @@ def test_a_line_without_end_is_not_kept_and_the_next_is_read() -> None:
 
     reader.feed(b"\n" + CHAT_STREAM)
 
-    assert (kept, reader.tokens) == (0, 12)
+    assert (kept, reader.tokens) == (LONGEST_TAIL, 12)
+
+
+IMAGE = LONGEST_EVENT * "A"
+LONG_LINES = [
+    {"candidates": [{"content": {"parts": [{"inlineData": {"data": IMAGE}}]}}], "usageMetadata": {
+        "promptTokenCount": 9, "candidatesTokenCount": 1290, "promptTokensDetails": [
+            {"modality": "TEXT", "tokenCount": 9}]}},
+    {"type": "response.completed", "response": {
+        "output": [{"result": IMAGE + '"usage": {"input_tokens": 7}'}],
+        "usage": {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 1290},
+        "metadata": {"note": "x"}}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LONG_LINES)
+def test_the_usage_in_a_line_that_is_too_long_to_be_kept_counts(line: object) -> None:
+    stream = events(line)
+    reader = read(response_reader(SSE), [stream[at : at + 65_000] for at in range(0, len(stream), 65_000)])
+
+    assert tokens_used(reader, 0, is_whole=True) == TokensUsed(Tokens(input=9, output=1290))
+
+
+def test_a_line_that_is_too_long_to_be_kept_and_has_no_usage_counts_as_text() -> None:
+    stream = events({"delta": {"text": IMAGE}})
+    reader = read(response_reader(SSE), [stream[at : at + 65_000] for at in range(0, len(stream), 65_000)])
+
+    used = tokens_used(reader, 400, is_whole=True)
+    assert used is not None
+    assert used.is_estimated
+    assert used.tokens.output >= len(IMAGE) // 4
+
+
+SERVED = [
+    ({"service_tier": "priority", "usage": {"prompt_tokens": 1}}, {"service_tier": "priority"}),
+    ({"usage": {"input_tokens": 1, "service_tier": "priority", "speed": "fast", "inference_geo": "us"}},
+     {"speed": "fast", "inference_geo": "us"}),
+    ({"usageMetadata": {"promptTokenCount": 1, "serviceTier": "SERVICE_TIER_PRIORITY"}}, {"service_tier": "priority"}),
+    ({"usageMetadata": {"promptTokenCount": 1, "trafficType": "ON_DEMAND_PRIORITY"}}, {"service_tier": "priority"}),
+    ({"service_tier": 5, "usage": {"input_tokens": 1, "speed": 7}}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "served"), SERVED)
+def test_an_answer_names_how_it_was_served(answer: object, served: dict[str, str]) -> None:
+    body = read(response_reader(JSON), [json.dumps(answer).encode()])
+    stream = read(response_reader(SSE), [events(answer)])
+
+    assert (body.served, stream.served) == (served, served)
+    assert (body.tokens, stream.tokens) == (1, 1)
+
+
+def test_a_header_of_google_names_how_an_answer_was_served() -> None:
+    reader = response_reader([*JSON, (b"x-gemini-service-tier", b"priority")])
+
+    assert read(reader, []).served == {"service_tier": "priority"}
+
+
+def test_an_answer_names_what_has_a_price_of_its_own() -> None:
+    claude = {"input_tokens": 1, "cache_creation": {"ephemeral_1h_input_tokens": 7, "ephemeral_5m_input_tokens": 3},
+              "server_tool_use": {"web_search_requests": 2}}  # fmt: skip
+    gemini = {"promptTokenCount": 9, "promptTokensDetails": [{"modality": "AUDIO", "tokenCount": 6}, {"x": 1}]}
+
+    assert [read(response_reader(JSON), [json.dumps(each).encode()]).usage.extras for each in (
+        {"usage": claude}, {"usageMetadata": gemini})] == [
+        {"audio": 0, "hour_cache_write": 7, "web_search": 2},
+        {"audio": 6, "hour_cache_write": 0, "web_search": 0},
+    ]  # fmt: skip

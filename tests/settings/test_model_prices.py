@@ -66,6 +66,46 @@ def test_the_cost_is_known_only_if_every_model_has_a_price() -> None:
     assert prices.cost({"mine": SPENT, "other": Tokens(output=1)}) is None
 
 
+CALL = Tokens(input=1_000, output=1_000)
+
+
+@pytest.mark.parametrize(
+    ("served", "factor"),
+    [
+        ({"service_tier": "default"}, 1.0),
+        ({"service_tier": "flex"}, 1.0),
+        ({"service_tier": "nobody-knows"}, 1.0),
+        ({"service_tier": "priority"}, 2.5),
+        ({"service_tier": "ultrafast"}, 6.0),
+        ({"speed": "fast", "inference_geo": "us"}, 6.6),
+    ],
+)
+def test_a_call_costs_what_its_tier_costs_and_never_less_than_the_list(served: dict[str, str], factor: float) -> None:
+    prices = price_list({"mine": Price(input=1.0, output=2.0)})
+
+    assert prices.cost_of_call("mine", CALL, served, {}) == pytest.approx(0.003 * factor)
+    assert prices.cost_of_call("other", CALL, served, {}) is None
+
+
+def test_a_call_costs_more_for_an_hour_of_cache_for_audio_and_for_searches() -> None:
+    prices = price_list({"mine": Price(input=10.0, output=50.0, cache_read=1.0, cache_write=12.5)})
+    written = Tokens(cache_write=MILLION)
+
+    def cost(**extras: int) -> float | None:
+        return prices.cost_of_call("mine", written, {}, extras)
+
+    assert [cost(), cost(hour_cache_write=MILLION), cost(web_search=100)] == pytest.approx([12.5, 20.0, 13.5])
+    assert prices.cost_of_call("mine", Tokens(input=MILLION), {}, {"audio": MILLION}) == pytest.approx(34.0)
+
+
+def test_all_of_a_call_with_a_long_prompt_costs_more() -> None:
+    short, long = (Tokens(input=10_000, cache_read=each, output=1_000) for each in (190_000, 190_001))
+
+    assert [price_list().cost_of_call("gemini-2.5-pro", each, {}, {}) for each in (short, long)] == pytest.approx(
+        [0.0125 + 0.02375 + 0.01, 2 * (0.0125 + 0.023750125) + 0.015]
+    )
+
+
 def test_without_a_price_of_its_own_the_cache_costs_what_other_input_costs() -> None:
     assert price_list({"mine": Price(input=1.0, output=2.0)}).cost({"mine": SPENT}) == 5.0
 

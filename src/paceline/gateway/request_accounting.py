@@ -133,7 +133,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
             self.spend.release(reserved)
             return
         is_unread = call.reader is None or not (call.reader.events or call.reader.usage.split)
-        is_stream = reserved.is_stream and (call.reader is None or call.reader.is_stream)
+        is_stream = reserved.estimate.is_stream and (call.reader is None or call.reader.is_stream)
         used, coding = None, None
         if call.head is None or (is_unread and not call.is_whole and not is_stream):
             estimate = reserved.row.tokens
@@ -156,7 +156,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         if used is not None:
             record.tokens, record.is_estimated = used.tokens, used.is_estimated
             self._count_tokens(record)
-        self.spend.settle(reserved, record, None if call.reader is None else call.reader.model)
+        self.spend.settle(reserved, record, call.reader)
 
     def _count_tokens(self, record: CallRecord) -> None:
         tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope
@@ -256,7 +256,8 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         seconds = round(max(0.0, now - record.began_at), 6) if record.seconds is None else record.seconds
         now_known = {"reason": reason, "retry_at": retry_at, "waited_seconds": round(waited, 6)}
         known = fields_of(gateway_calls.GatewayCall, record) | now_known
-        return gateway_calls.GatewayRequest(**known, seconds=seconds, cost=self.spend.cost_of(record))
+        cost = Cost(billed=record.dollars) if record.is_billed else Cost(imputed=record.dollars)
+        return gateway_calls.GatewayRequest(**known, seconds=seconds, cost=cost)
 
 
 def _unknown(ticket_id: str) -> Deferred | None:

@@ -264,8 +264,8 @@ class CallRecord(GatewayCall, gc=False, kw_only=True):
     seconds: float | None = None
     """None until it has ended."""
     is_estimated: bool = False
-    priced_as: str | None = None
-    """The model whose price counts, if it is another one than that of the request."""
+    dollars: float | None = None
+    """What it has cost, None if that is not known."""
 
 
 class MinuteCount:

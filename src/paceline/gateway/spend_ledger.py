@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -25,9 +25,9 @@ from paceline.engine.commands import scope_of_key
 from paceline.errors import LeadLost, StoreError
 from paceline.events import Event
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, CallRecord, GatewayError
-from paceline.protocols import RequestReader
+from paceline.protocols import RequestReader, ResponseReader
 from paceline.settings.model import PriceList
-from paceline.store import Balances, BatchId, ClientKey, Cost, KeyBudget, SpendRow, Store
+from paceline.store import Balances, BatchId, ClientKey, KeyBudget, SpendRow, Store
 from paceline.store.spend import WARNING_SHARE, SpendId, day_of, summed
 
 log = logging.getLogger("paceline.gateway")
@@ -56,6 +56,8 @@ class Estimate(msgspec.Struct, frozen=True):
     is_stream: bool = False
     others: tuple[str, ...] = ()
     """Further models that may serve it."""
+    served: Mapping[str, str] = {}
+    """How it wants to be served."""
 
 
 def estimate_of(
@@ -64,7 +66,7 @@ def estimate_of(
     """Return what a call may use whose body has so many bytes, None if that is not known."""
     prompt = reader.tokens(body_bytes) - (reader.max_tokens or 0)
     answer = reader.max_tokens or ANSWER_TOKENS * reader.answers
-    return Estimate(Tokens(input=max(0, prompt), output=answer), is_stream, others)
+    return Estimate(Tokens(input=max(0, prompt), output=answer), is_stream, others, reader.served)
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -81,11 +83,9 @@ class Reservation(msgspec.Struct, eq=False):
     """What a call that runs may cost, as it is in the sums, and the budgets that it counts for."""
 
     row: SpendRow
+    estimate: Estimate
     is_billed: bool
-    is_stream: bool
     limits: tuple[Limit, ...]
-    others: tuple[str, ...] = ()
-    """Further models that may serve it."""
     is_open: bool = True
 
 
@@ -142,36 +142,28 @@ class SpendLedger:
         """Return whether the cost of the model is known."""
         return canonical_model(model) in self._prices.prices
 
-    def cost_of(self, record: CallRecord) -> Cost:
-        """Return what one request costs."""
-        model = record.priced_as or record.model or ""
-        dollars = None if record.tokens is None else self._prices.cost({model: record.tokens})
-        return Cost(billed=dollars) if record.is_billed else Cost(imputed=dollars)
-
-    def _dollars(self, model: str | None, estimate: Estimate | None) -> float | None:
-        if estimate is None:
+    def _dollars(
+        self, model: str | None, estimate: Estimate, tokens: Tokens | None, answer: ResponseReader | None = None
+    ) -> float | None:
+        """Return what a call has cost: at the price of the model that its answer names, else at the dearest one."""
+        if tokens is None:
             return None
-        return self._prices.cost({self._dearest(model, estimate.others, estimate.tokens) or "": estimate.tokens})
-
-    def _dearest(self, model: str | None, others: tuple[str, ...], tokens: Tokens | None) -> str | None:
-        """Return which of the models that may serve a call costs most."""
-        if not others or tokens is None:
-            return model
-        return max((model, *others), key=lambda each: self._prices.cost({each or "": tokens}) or 0.0)
-
-    def _priced_as(self, reservation: Reservation, record: CallRecord, served: str | None) -> str | None:
-        """Return whose price a call has: that of the model that served it, or of the dearest if that is not known."""
-        known = {canonical_model(each): each for each in (record.model, *reservation.others) if each is not None}
-        if served is not None and (found := known.get(canonical_model(served))) is not None:
-            return found
-        return self._dearest(record.model, reservation.others, record.tokens)
+        models = {canonical_model(each): each for each in (model or "", *estimate.others)}
+        served, extras = estimate.served, {}
+        if answer is not None:
+            models = {
+                known: each for known, each in models.items() if known == canonical_model(answer.model or "")
+            } or models
+            served, extras = {**served, **answer.served}, answer.usage.extras
+        costs = [self._prices.cost_of_call(each, tokens, served, extras) for each in models.values()]
+        return max((each for each in costs if each is not None), default=None)
 
     # -- calls -------------------------------------------------------------------------------------
 
     def check_key(self, key: ClientKey, model: str | None = None, estimate: Estimate | None = None) -> None:
         """Raise `BudgetError` if the budget of the key is reached, or has no room for an estimate."""
         if (limit := limit_of_key(key)) is not None:
-            self._check(limit, self._dollars(model, estimate), self._clock.now())
+            self._check(limit, estimate and self._dollars(model, estimate, estimate.tokens), self._clock.now())
 
     def check_account(self, account: Account, model: str | None, estimate: Estimate | None = None) -> None:
         """Raise `GatewayError` if the budget of the account is reached, or could not count a call of this model.
@@ -180,7 +172,7 @@ class SpendLedger:
         """
         if (limit := limit_of_account(account)) is None:
             return
-        self._check(limit, self._dollars(model, estimate), self._clock.now())
+        self._check(limit, estimate and self._dollars(model, estimate, estimate.tokens), self._clock.now())
         if model is None or not self.is_priced(model):
             raise unpriced(model, f"account {account.name}")
 
@@ -195,13 +187,13 @@ class SpendLedger:
             account=account.name,
             model=self._counted_model(record.model or "", day_of(now)),
         )
-        dearest = self._dearest(record.model, estimate.others, estimate.tokens)
-        row = self._used(row, dearest, estimate.tokens, is_estimated=True, is_billed=record.is_billed)
+        dollars = self._dollars(record.model, estimate, estimate.tokens)
+        row = _used(row, estimate.tokens, dollars, is_estimated=True, is_billed=record.is_billed)
         of_key = None if key is None else limit_of_key(key)
         if of_key is not None:
             self._check(of_key, row.dollars, now)
         limits = tuple(each for each in (of_key, limit_of_account(account)) if each is not None)
-        reservation = Reservation(row, record.is_billed, estimate.is_stream, limits, estimate.others)
+        reservation = Reservation(row, estimate, record.is_billed, limits)
         self._open.add(reservation)
         self._reserved.add(row, row.dollars)
         self._enter(row)
@@ -209,17 +201,12 @@ class SpendLedger:
             self._wake(limit.scope)  # there may be room for one more
         return reservation
 
-    def settle(self, reservation: Reservation, record: CallRecord, served: str | None = None) -> None:
-        """Replace the reservation by what the call has used. No-op if that was done before.
-
-        `served` is the model that the answer names. It counts if the request has named further ones.
-        """
+    def settle(self, reservation: Reservation, record: CallRecord, answer: ResponseReader | None = None) -> None:
+        """Replace the reservation by what the call has used. No-op if that was done before."""
         if self._take_back(reservation):
-            row, is_billed = reservation.row, reservation.is_billed
-            if reservation.others:
-                record.priced_as = self._priced_as(reservation, record, served)
-            model = record.priced_as or record.model
-            row = self._used(_empty(row), model, record.tokens, is_estimated=record.is_estimated, is_billed=is_billed)
+            empty, is_billed = _empty(reservation.row), reservation.is_billed
+            record.dollars = self._dollars(record.model, reservation.estimate, record.tokens, answer)
+            row = _used(empty, record.tokens, record.dollars, is_estimated=record.is_estimated, is_billed=is_billed)
             self._enter(row)
             self._count_settled(row)
             self._end(reservation)
@@ -242,21 +229,6 @@ class SpendLedger:
         for limit in reservation.limits:
             self._noted[limit.scope] = limit
             self._wake(limit.scope)
-
-    def _used(
-        self, row: SpendRow, model: str | None, tokens: Tokens | None, *, is_estimated: bool, is_billed: bool
-    ) -> SpendRow:
-        """Return the row of one call."""
-        dollars = None if tokens is None else self._prices.cost({model or "": tokens})
-        return msgspec.structs.replace(
-            row,
-            requests=1,
-            tokens=tokens or Tokens(),
-            billed=dollars or 0.0 if is_billed else 0.0,
-            imputed=0.0 if is_billed else dollars or 0.0,
-            unpriced=int(dollars is None),
-            estimated=int(is_estimated),
-        )
 
     def _enter(self, row: SpendRow, times: int = 1) -> None:
         known = self._unsaved.get(row.id) or _empty(row)
@@ -410,6 +382,21 @@ def _let_go(waiting: asyncio.Future[None]) -> bool:
         return False
     waiting.set_result(None)
     return True
+
+
+def _used(
+    row: SpendRow, tokens: Tokens | None, dollars: float | None, *, is_estimated: bool, is_billed: bool
+) -> SpendRow:
+    """Return the row of one call."""
+    return msgspec.structs.replace(
+        row,
+        requests=1,
+        tokens=tokens or Tokens(),
+        billed=dollars or 0.0 if is_billed else 0.0,
+        imputed=0.0 if is_billed else dollars or 0.0,
+        unpriced=int(dollars is None),
+        estimated=int(is_estimated),
+    )
 
 
 def _empty(row: SpendRow) -> SpendRow:

@@ -223,7 +223,9 @@ _RESPONSE_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 _ANSWERS = ("n", "best_of")
 _GEMINI_NAMES = ("generationConfig", "generation_config")
 """Google reads both spellings of every name."""
-_NAMES = frozenset({"model", "stream", *_GEMINI_NAMES, *_RESPONSE_LIMITS, *_ANSWERS})
+_TIERS = {name: name for name in ("service_tier", "speed", "inference_geo")} | {"serviceTier": "service_tier"}
+"""Members that ask for a price beside the list's: of OpenAI and Google, and two of Anthropic."""
+_NAMES = frozenset({"model", "stream", *_GEMINI_NAMES, *_RESPONSE_LIMITS, *_ANSWERS, *_TIERS})
 LONGEST_MEMBER = 65_536
 """Bytes of a member that is read. The settings of Gemini can contain a schema of many KiB for its answer."""
 
@@ -237,6 +239,8 @@ class RequestReader:
         """The longest response that the request allows, if the part read so far contains it. All `answers` together."""
         self.answers = 1
         """How many answers to its prompt the request wants. The response has all of them, and each is paid for."""
+        self.served: dict[str, str] = {}
+        """How the request wants to be served, by the member that says so, such as `service_tier`."""
         self._scanner = MemberScanner(_NAMES, longest=LONGEST_MEMBER, most_steps=MOST_STEPS)
         self._body_bytes = 0
 
@@ -278,10 +282,16 @@ class RequestReader:
         if not found:
             return
         self.model = decoded(found.get("model"), _TEXT) or None
+        self.served = {to: tier_of(value) for name, to in _TIERS.items() if (value := decoded(found.get(name), _TEXT))}
         settings = [each for name in _GEMINI_NAMES if (each := decoded(found.get(name), _GEMINI_SETTINGS)) is not None]
         self.answers = min(_largest(found, _ANSWERS, *(each.answers for each in settings)) or 1, MOST_ANSWERS)
         longest = _largest(found, _RESPONSE_LIMITS, *(each.longest for each in settings))
         self.max_tokens = None if longest is None else min(longest * self.answers, LARGEST_TOKENS)
+
+
+def tier_of(value: str) -> str:
+    """Return a tier in its short form. Google writes `SERVICE_TIER_PRIORITY`, and `ON_DEMAND_PRIORITY` for Vertex."""
+    return value.lower().rsplit("_", 1)[-1]
 
 
 class _GeminiSettings(msgspec.Struct):

@@ -14,10 +14,12 @@ from typing import TypeGuard
 import msgspec
 
 from paceline.core.values.session_output import Tokens
-from paceline.protocols.request_reader import BYTES_PER_TOKEN, MemberScanner, decoded
+from paceline.protocols.request_reader import BYTES_PER_TOKEN, MemberScanner, decoded, tier_of
 
 LONGEST_EVENT = 1_000_000
-"""Bytes of one line in a stream. Longer lines are skipped: usage and errors are short."""
+"""Bytes of one line in a stream that are kept. Only images and answers that are repeated whole are longer."""
+LONGEST_TAIL = 65_536
+"""Bytes kept of the end of a longer line: providers write its usage behind what makes it long."""
 COMPRESSION = 4
 """How much longer text is than its compressed bytes: brotli and zstd shorten prose and JSON to a quarter or so."""
 LARGEST_TOKENS = 1_000_000_000
@@ -26,7 +28,11 @@ LARGEST_TOKENS = 1_000_000_000
 _ABSENT = msgspec.Raw()
 _UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
-_MEMBERS = frozenset({"model", "usage", "usageMetadata", "error"})
+_USAGE_IN_TAIL = re.compile(
+    rb'(?<!\\)"(?:usage|usageMetadata)"\s*+:\s*+(\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})'
+)
+_MEMBERS = frozenset({"model", "usage", "usageMetadata", "error", "service_tier"})
+_TIER_HEADER = b"x-gemini-service-tier"
 _TEXT = re.compile(
     rb'"response\.[a-z_.]++(?<!\.delta)"[^\n]*+'  # an event of OpenAI's responses that repeats what had come
     rb'|"(?:text|content|thinking|partial_json|arguments|reasoning|reasoning_content|delta)"\s*+:'
@@ -46,6 +52,8 @@ class ResponseReader:
         """Events of a stream that have come, and their text. 0 for a body."""
         self.model: str | None = None
         """The model that answers, if that was said beside the usage."""
+        self.served: dict[str, str] = {}
+        """How the call was served, by the member that says so, such as `service_tier`."""
         self.tokens: int | None = None
         """None until they are known."""
         self.error: bytes | None = None
@@ -65,18 +73,35 @@ class ResponseReader:
         """Read the next bytes."""
         raise NotImplementedError
 
+    def _read_usage(self, raw: bytes | msgspec.Raw, before: "TokenUsage") -> bool:
+        """Read an object of usage that adds to what was said before. Returns whether it is one."""
+        if (usage := decoded(raw, _USAGE)) is None:
+            return False
+        self.usage = usage.over(before)
+        self.tokens = self.usage.total
+        for field, name in _TIER_FIELDS.items():
+            self._read_tier(name, getattr(usage, field))
+        return True
+
+    def _read_tier(self, name: str, raw: bytes | msgspec.Raw) -> None:
+        if (tier := decoded(raw, _NAME)) is not None:
+            self.served[name] = tier_of(tier)
+
 
 def response_reader(headers: Iterable[tuple[bytes, bytes]]) -> ResponseReader | None:
     """Return a reader for a response with these headers (names in lower case), None if it cannot be read."""
-    kind = b""
+    kind, tier = b"", b""
     for name, value in headers:
         if name == b"content-type":
             kind = value.lower()
+        elif name == _TIER_HEADER:
+            tier = value
         elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             return None
-    if b"event-stream" in kind:
-        return EventReader()
-    return BodyReader() if b"json" in kind else None
+    reader = EventReader() if b"event-stream" in kind else BodyReader() if b"json" in kind else None
+    if reader is not None and tier:
+        reader.served["service_tier"] = tier_of(tier.decode("latin-1"))
+    return reader
 
 
 class EventReader(ResponseReader):
@@ -100,17 +125,29 @@ class EventReader(ResponseReader):
             self._begun_bytes += len(chunk)
             self._begun.append(chunk)
             if self._begun_bytes > LONGEST_EVENT:
-                self._begun.clear()
+                self._begun = [b"".join(self._begun)[-LONGEST_TAIL:]]
 
     def _with_begun(self, block: bytes) -> bytes:
-        """Put the kept beginning in front of the first line. A first line that is too long is removed."""
+        """Put the kept beginning in front of the first line. A first line that is too long is read and removed."""
         if not self._begun_bytes:
             return block
-        is_kept = self._begun_bytes <= LONGEST_EVENT
-        block = b"".join((*self._begun, block)) if is_kept else block[block.index(b"\n") :]
+        block, size = b"".join((*self._begun, block)), self._begun_bytes
         self._begun.clear()
         self._begun_bytes = 0
+        if size > LONGEST_EVENT:
+            end = block.index(b"\n")
+            self._read_tail(block[:end], size)
+            block = block[end:]
         return block
+
+    def _read_tail(self, tail: bytes, size: int) -> None:
+        """Read the usage in the end of a line. Without any, the line counts as text: it may be all of an answer."""
+        self.events += 1
+        found = [self._read_usage(usage, self.usage) for usage in _USAGE_IN_TAIL.findall(tail)]
+        if any(found):
+            self.is_usage_of_start = False
+        else:
+            self.text_bytes += size
 
     def _read_lines(self, block: bytes) -> None:
         for line in block.split(b"\n"):
@@ -126,10 +163,10 @@ class EventReader(ResponseReader):
             if holder is None:
                 continue
             self.model = decoded(holder.model, _NAME) or self.model
+            self._read_tier("service_tier", holder.service_tier)
             for raw in (holder.usage, holder.usageMetadata):
-                if (usage := decoded(raw, _USAGE)) is not None:
-                    self.usage, self.is_usage_of_start = usage.over(self.usage), holder is start
-                    self.tokens = self.usage.total
+                if self._read_usage(raw, self.usage):
+                    self.is_usage_of_start = holder is start
             if _is_error(holder.error):
                 self.error = data
 
@@ -155,9 +192,10 @@ class BodyReader(ResponseReader):
                 self.error = raw if _is_error(raw) else None
             elif name == "model":
                 self.model = decoded(raw, _NAME)
-            elif (usage := decoded(raw, _USAGE)) is not None:
-                self.usage = usage
-                self.tokens = usage.total
+            elif name == "service_tier":
+                self._read_tier(name, raw)
+            else:
+                self._read_usage(raw, NO_USAGE)
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -179,6 +217,24 @@ class TokenUsage(msgspec.Struct, frozen=True):
     toolUsePromptTokenCount: int | None = None  # noqa: N815
     candidatesTokenCount: int | None = None  # noqa: N815
     thoughtsTokenCount: int | None = None  # noqa: N815
+    promptTokensDetails: msgspec.Raw = _ABSENT  # noqa: N815
+    cache_creation: msgspec.Raw = _ABSENT
+    server_tool_use: msgspec.Raw = _ABSENT
+    speed: msgspec.Raw = _ABSENT
+    inference_geo: msgspec.Raw = _ABSENT
+    serviceTier: msgspec.Raw = _ABSENT  # noqa: N815
+    trafficType: msgspec.Raw = _ABSENT  # noqa: N815
+
+    @property
+    def extras(self) -> dict[str, int]:
+        """What is not paid at the list price by the kinds of `split`, or beside them."""
+        parts = decoded(self.promptTokensDetails, _MODALITIES) or []
+        created, tools = decoded(self.cache_creation, _DETAILS), decoded(self.server_tool_use, _DETAILS)
+        return {
+            "audio": sum(_count(each.tokenCount) for each in parts if each.modality == "AUDIO"),
+            "hour_cache_write": 0 if created is None else _count(created.ephemeral_1h_input_tokens),
+            "web_search": 0 if tools is None else _count(tools.web_search_requests),
+        }
 
     def over(self, before: "TokenUsage") -> "TokenUsage":
         """Return `before` with the fields of this one: Anthropic counts the prompt first and the response last."""
@@ -233,6 +289,10 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 NO_USAGE = TokenUsage()
+_TIER_FIELDS = {name: name for name in ("speed", "inference_geo")} | dict.fromkeys(
+    ("serviceTier", "trafficType"), "service_tier"
+)
+"""Anthropic's `service_tier` in its usage is left out: it is about capacity that was paid before."""
 
 _TOTALS = (
     ("input_tokens", "cache_creation_input_tokens", "output_tokens"),
@@ -297,6 +357,13 @@ def _cached(details: msgspec.Raw) -> tuple[int, int]:
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+    web_search_requests: int | None = None
+
+
+class _Modality(msgspec.Struct):
+    modality: str = ""
+    tokenCount: int | None = None  # noqa: N815 - Google's spelling
 
 
 class _Holder(msgspec.Struct):
@@ -306,6 +373,7 @@ class _Holder(msgspec.Struct):
     usage: msgspec.Raw = _ABSENT
     usageMetadata: msgspec.Raw = _ABSENT  # noqa: N815 - Google's spelling
     error: msgspec.Raw = _ABSENT
+    service_tier: msgspec.Raw = _ABSENT
 
 
 class _Event(_Holder):
@@ -319,6 +387,7 @@ _HOLDER = msgspec.json.Decoder(_Holder)
 _USAGE = msgspec.json.Decoder(TokenUsage)
 _NAME = msgspec.json.Decoder(str)
 _DETAILS = msgspec.json.Decoder(_Details)
+_MODALITIES = msgspec.json.Decoder(list[_Modality])
 
 
 def _count(value: int | None) -> int:

@@ -29,6 +29,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
+    long_above: int | None = None
+    """Tokens of a prompt above which all of the call costs more."""
 
     def cost(self, tokens: Tokens) -> float:
         """Return the dollars that the tokens cost."""
@@ -55,9 +57,44 @@ class PriceList(msgspec.Struct, frozen=True):
             total += price.cost(tokens)
         return total
 
+    def cost_of_call(
+        self, model: str | None, tokens: Tokens, served: Mapping[str, str], extras: Mapping[str, int]
+    ) -> float | None:
+        """Return the dollars that one call costs, None if its model has no price.
+
+        `served` is how it was served, by the member that names it, such as `service_tier`, and `extras` what it used
+        beside tokens at the list price. What several vendors or models price differently counts at its dearest.
+        """
+        price = self.prices.get(canonical_model(model or ""))
+        if price is None or not tokens.total:
+            return self.cost({model or "": tokens})
+        surcharges = shipped_prices().surcharges
+        prompt, answer = price.cost(msgspec.structs.replace(tokens, output=0)), tokens.output * price.output / _MILLION
+        hour_price = surcharges.hour_cache_write * price.input - (price.cache_write or price.input)
+        prompt += extras.get("hour_cache_write", 0) * max(0.0, hour_price) / _MILLION
+        prompt += extras.get("audio", 0) * (surcharges.audio - 1) * price.input / _MILLION
+        if price.long_above is not None and tokens.sent > price.long_above:
+            prompt, answer = surcharges.long_prompt * prompt, surcharges.long_answer * answer
+        factor = 1.0
+        for name, tiers in surcharges.tiers.items():
+            factor *= tiers.get(served.get(name, ""), 1.0)
+        return factor * (prompt + answer) + extras.get("web_search", 0) * surcharges.web_search
+
+
+class _Surcharges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What calls cost beyond the list price, in multiples of it. A search has its price in dollars."""
+
+    long_prompt: float
+    long_answer: float
+    hour_cache_write: float
+    audio: float
+    web_search: float
+    tiers: dict[str, dict[str, float]]
+
 
 class _PriceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
+    surcharges: _Surcharges
     models: dict[str, Price]
 
 
