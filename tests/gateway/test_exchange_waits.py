@@ -430,6 +430,30 @@ async def test_a_fleet_of_64_against_a_cap_of_8_with_accounting_lag_sees_no_429(
     assert provider.peak_concurrency <= 8
 
 
+async def test_a_stated_bucket_of_60_a_minute_costs_70_calls_no_refusal_and_no_minute() -> None:
+    clock = VirtualClock(START)
+    scenario = Scenario(requests_per_minute=60, latency=0.5)
+    limiter = Limiter(clock=clock, max_parallel_runs=None, cooldown=0.0, limits={"anthropic/work": 8})
+    statuses: list[int] = []
+
+    async def client_of_the_fleet(port: int) -> None:
+        async with await connect(port) as client:
+            client.send(post(CALL))
+            statuses.append((await client.read_message()).status)
+
+    async with (
+        FakeProvider(scenario, clock=clock) as provider,
+        GatewayHarness(account(provider.url), limiter=limiter, clock=clock) as harness,
+    ):
+        fleet = [asyncio.create_task(client_of_the_fleet(harness.port)) for _ in range(70)]
+        await until(lambda: queued(limiter) == 62)
+        await pass_time_until(clock, lambda: all(task.done() for task in fleet))
+        await asyncio.gather(*fleet)
+
+    assert (statuses, [each.status for each in provider.requests]) == ([200] * 70, [200] * 70)
+    assert clock.now() - START <= 15.0
+
+
 async def test_a_queued_client_gets_a_retry_after_when_the_daemon_stops() -> None:
     limiter = Limiter(limits={"anthropic": 1})
     async with (

@@ -236,6 +236,7 @@ async def test_a_body_with_a_second_model_is_refused_for_a_key_with_models_or_a_
         b'"fallbacks": [{"model": "gpt-5-pro", "temperature": 1}]',
         b'"route": ["gpt-5-pro"]',
         b'"route": "gpt-5-pro"',
+        b'"tools": [{"type": "advisor", "model": "gpt-5-pro"}, {"name": "x", "input_schema": {"model": "no"}}]',
     ],
 )
 async def test_the_models_that_a_call_may_fall_back_to_must_be_allowed_too(member: bytes) -> None:

@@ -185,6 +185,17 @@ async def test_an_answer_in_one_piece_costs_its_estimate_also_if_a_stream_was_as
     assert (row.requests, row.tokens.output, row.estimated) == (1, 3 * CENT, 1)
 
 
+async def test_a_call_with_an_advisor_costs_all_its_parts_at_the_price_of_the_dearest_model() -> None:
+    parts = [{"type": "message", "output_tokens": 20}, {"type": "advisor_message", "model": WORDS, "output_tokens": 80}]
+    said = {"model": "m", "usage": {"input_tokens": 0, "output_tokens": 20, "iterations": parts}}
+    async with priced(10.0) as at:
+        at.upstream.reply = ok(json.dumps(said).encode())
+        at.upstream.goes_on.set()
+
+        assert await at.call(more=f', "tools": [{{"type": "advisor", "model": "{WORDS}"}}]') == 200
+        assert at.spent() == 0.1
+
+
 @pytest.mark.parametrize(("served", "dollars"), [("m", 0.001), (WORDS, 0.1), ("another-one", 0.1)])
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_call_that_another_model_may_serve_costs_what_that_one_costs(

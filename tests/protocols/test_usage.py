@@ -114,6 +114,12 @@ def test_tokens_of_a_body(body: object, tokens: int | None) -> None:
             Tokens(input=4, output=2, cache_read=6),
         ),
         ({"prompt_tokens": 10, "total_tokens": 10}, Tokens(input=10)),
+        (  # a call that compacts its context says only its last part beside the list
+            {"input_tokens": 10, "output_tokens": 2, "iterations": [
+                {"type": "compaction", "input_tokens": 100, "output_tokens": 30, "cache_read_input_tokens": 5},
+                {"type": "message", "input_tokens": 10, "output_tokens": 2}]},
+            Tokens(input=110, output=32, cache_read=5),
+        ),
         (  # xAI and Google count thoughts in the sum alone
             {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135,
              "completion_tokens_details": {"reasoning_tokens": 94}},
@@ -146,6 +152,14 @@ def test_what_gemini_reads_from_a_cache_is_part_of_its_prompt() -> None:
     reader = read(response_reader(JSON), [json.dumps({"usageMetadata": usage}).encode()])
 
     assert tokens_used(reader, 0, is_whole=True) == TokensUsed(Tokens(input=45, output=10, cache_read=60))
+
+
+def test_an_array_of_answers_that_was_left_before_any_usage_counts_its_bytes() -> None:
+    reader = read(response_reader(JSON), [b'[{"candidates": [{"text": "' + b"x" * 4000])
+
+    assert tokens_used(reader, 400, 4000, is_whole=False) == TokensUsed(
+        Tokens(input=100, output=1000), is_estimated=True
+    )
 
 
 def test_a_stream_that_was_left_counts_as_far_as_it_came() -> None:

@@ -240,7 +240,7 @@ MoreOfBody = Callable[[], Awaitable[None]]
 
 _FALLBACKS = frozenset({"models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "route"})
 """Members in which OpenRouter and LiteLLM accept further models."""
-_READ = _FALLBACKS | {"model", "background"}
+_READ = _FALLBACKS | {"model", "background", "tools"}
 _NO_MODELS = frozenset({"fallback", "sort"})
 """Values of OpenRouter's `route`."""
 _LATER_ANSWERS = (b"/responses", b"/interactions")
@@ -668,7 +668,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         if request.route.model is None:
             self._check_same_model(members, model)
         others: list[str] = []
-        for name in _further_models(members):
+        for name in (*_further_models(members), *_models_of_tools(members)):
             if not isinstance(name, str):
                 message = f"{self.who} has {self.what}, and the body has a fallback that is no name of a model"
                 raise GatewayError(403, "model_not_allowed", message)
@@ -728,6 +728,13 @@ def _further_models(members: list[tuple[str, object]]) -> Iterator[object]:
         is_way = name == "route" and isinstance(value, str) and value in _NO_MODELS
         if name in _FALLBACKS and not is_way:
             yield from _names(value)
+
+
+def _models_of_tools(members: list[tuple[str, object]]) -> Iterator[object]:
+    """Yield the models that tools of the provider name: of an advisor or a painter."""
+    for name, value in members:
+        if name == "tools" and isinstance(value, list):
+            yield from (each["model"] for each in value if isinstance(each, Mapping) and each.get("model") is not None)
 
 
 def _names(value: object) -> Iterator[object]:

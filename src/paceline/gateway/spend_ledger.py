@@ -148,14 +148,14 @@ class SpendLedger:
         """Return what a call has cost: at the price of the model that its answer names, else at the dearest one."""
         if tokens is None:
             return None
-        models = {canonical_model(each): each for each in (model or "", *estimate.others)}
-        served, extras = estimate.served, {}
+        models = {canonical_model(each) for each in (model or "", *estimate.others)}
+        served, extras = estimate.served, dict[str, int]()
         if answer is not None:
-            models = {
-                known: each for known, each in models.items() if known == canonical_model(answer.model or "")
-            } or models
+            named = canonical_model(answer.model or "")
+            if named in models and not any(part.model for part in answer.usage.parts):
+                models = {named}
             served, extras = {**served, **answer.served}, answer.usage.extras
-        costs = [self._prices.cost_of_call(each, tokens, served, extras) for each in models.values()]
+        costs = [self._prices.cost_of_call(each, tokens, served, extras) for each in models]
         return max((each for each in costs if each is not None), default=None)
 
     # -- calls -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ another type, is *unknown* and never an error. Never here: changing a byte.
 
 import re
 from collections.abc import Iterable
+from functools import reduce
 from typing import TypeGuard
 
 import msgspec
@@ -219,6 +220,10 @@ class TokenUsage(msgspec.Struct, frozen=True):
     thoughtsTokenCount: int | None = None  # noqa: N815
     promptTokensDetails: msgspec.Raw = _ABSENT  # noqa: N815
     cache_creation: msgspec.Raw = _ABSENT
+    iterations: msgspec.Raw = _ABSENT
+    """Of Anthropic: the parts of a call, if it compacts its context or asks an advisor. Only their sum has all."""
+    model: msgspec.Raw = _ABSENT
+    """Of a part."""
     server_tool_use: msgspec.Raw = _ABSENT
     speed: msgspec.Raw = _ABSENT
     inference_geo: msgspec.Raw = _ABSENT
@@ -235,6 +240,11 @@ class TokenUsage(msgspec.Struct, frozen=True):
             "hour_cache_write": 0 if created is None else _count(created.ephemeral_1h_input_tokens),
             "web_search": 0 if tools is None else _count(tools.web_search_requests),
         }
+
+    @property
+    def parts(self) -> "list[TokenUsage]":
+        """The parts of a call that asked several times, or several models."""
+        return decoded(self.iterations, _PARTS) or []
 
     def over(self, before: "TokenUsage") -> "TokenUsage":
         """Return `before` with the fields of this one: Anthropic counts the prompt first and the response last."""
@@ -275,11 +285,14 @@ class TokenUsage(msgspec.Struct, frozen=True):
             return _within(prompt, answer, read, written)
         if self.input_tokens is not None or self.output_tokens is not None:
             read, written = _cached(self.input_tokens_details) if self.input_tokens_details else (0, 0)
-            return Tokens(
+            last = Tokens(
                 input=max(0, _count(self.input_tokens) - read - written),
                 output=_count(self.output_tokens),
                 cache_read=read + _count(self.cache_read_input_tokens),
                 cache_write=written + _count(self.cache_creation_input_tokens),
+            )
+            return last.plus(
+                reduce(Tokens.plus, [each.split or Tokens() for each in self.parts], Tokens()).beyond(last)
             )
         if self.promptTokenCount is not None or self.candidatesTokenCount is not None:
             prompt = _count(self.promptTokenCount) + _count(self.toolUsePromptTokenCount)
@@ -333,7 +346,8 @@ def tokens_used(
     if not reader.events and (is_whole or reader.error is not None):
         return None  # a body without usage, such as a list
     prompt = min(request_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
-    return TokensUsed(Tokens(input=prompt, output=streamed), is_estimated=True)
+    answer = streamed if reader.events else min(response_bytes // BYTES_PER_TOKEN, LARGEST_TOKENS)
+    return TokensUsed(Tokens(input=prompt, output=answer), is_estimated=True)
 
 
 def tokens_by_bytes(request_bytes: int, response_bytes: int, *, is_compressed: bool) -> TokensUsed:
@@ -387,6 +401,7 @@ _HOLDER = msgspec.json.Decoder(_Holder)
 _USAGE = msgspec.json.Decoder(TokenUsage)
 _NAME = msgspec.json.Decoder(str)
 _DETAILS = msgspec.json.Decoder(_Details)
+_PARTS = msgspec.json.Decoder(list[TokenUsage])
 _MODALITIES = msgspec.json.Decoder(list[_Modality])
 
 
