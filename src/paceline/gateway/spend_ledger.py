@@ -163,7 +163,8 @@ class SpendLedger:
     def check_key(self, key: ClientKey, model: str | None = None, estimate: Estimate | None = None) -> None:
         """Raise `BudgetError` if the budget of the key is reached, or has no room for an estimate."""
         if (limit := limit_of_key(key)) is not None:
-            self._check(limit, estimate and self._dollars(model, estimate, estimate.tokens), self._clock.now())
+            dollars = None if estimate is None else self._dollars(model, estimate, estimate.tokens)
+            self._check(limit, dollars, self._clock.now())
 
     def check_account(self, account: Account, model: str | None, estimate: Estimate | None = None) -> None:
         """Raise `GatewayError` if the budget of the account is reached, or could not count a call of this model.
@@ -172,7 +173,8 @@ class SpendLedger:
         """
         if (limit := limit_of_account(account)) is None:
             return
-        self._check(limit, estimate and self._dollars(model, estimate, estimate.tokens), self._clock.now())
+        dollars = None if estimate is None else self._dollars(model, estimate, estimate.tokens)
+        self._check(limit, dollars, self._clock.now())
         if model is None or not self.is_priced(model):
             raise unpriced(model, f"account {account.name}")
 
