@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from paceline.store.postgres_connection import BigintArray, BooleanArray, Connection, FloatArray, TextArray
+from paceline.store.postgres_connection import Column, Connection
 
 texts = some.text(some.characters(exclude_categories=["Cs"]))
 bigints = some.integers(-(1 << 63), (1 << 63) - 1)
@@ -19,25 +19,25 @@ def connection(postgres_url: str) -> Iterator[Connection]:
         yield connected
 
 
-def there_and_back(connection: Connection, array: list[Any]) -> list[Any]:
+def there_and_back(connection: Connection, array: Column) -> list[Any]:
     return [row[0] for row in connection.execute("SELECT * FROM unnest(%s)", (array,)).fetchall()]
 
 
 @given(some.lists(some.none() | texts | some.sampled_from(["", "\x00", "\ue000", "\ue0000", "{a,b}", '"', "NULL"])))
 def test_a_column_of_text_is_the_same_afterwards(connection: Connection, column: list[str | None]) -> None:
-    assert there_and_back(connection, TextArray(column)) == column
+    assert there_and_back(connection, Column(str, column)) == column
 
 
 @given(some.lists(some.none() | bigints))
 def test_a_column_of_whole_numbers_is_the_same_afterwards(connection: Connection, column: list[int | None]) -> None:
-    assert there_and_back(connection, BigintArray(column)) == column
+    assert there_and_back(connection, Column(int, column)) == column
 
 
 @given(some.lists(some.none() | some.floats(allow_nan=False)))
 def test_a_column_of_numbers_is_the_same_afterwards(connection: Connection, column: list[float | None]) -> None:
-    assert there_and_back(connection, FloatArray(column)) == column
+    assert there_and_back(connection, Column(float, column)) == column
 
 
 @given(some.lists(some.none() | some.booleans()))
 def test_a_column_of_truth_values_is_the_same_afterwards(connection: Connection, column: list[bool | None]) -> None:
-    assert there_and_back(connection, BooleanArray(column)) == column
+    assert there_and_back(connection, Column(bool, column)) == column

@@ -30,7 +30,6 @@ from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.model import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
-from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import FleetState, read_fleet
 from paceline.views.safe_text import printable
 from paceline.views.status import EngineProcess
@@ -220,7 +219,7 @@ def open_store(settings: Settings) -> Store:
 
 
 @contextlib.contextmanager
-def open_empty_store(settings: Settings) -> Iterator[SqlStore]:
+def open_empty_store(settings: Settings) -> Iterator[Store]:
     """Open the store that the settings name for an import: it may be empty although the home has output of sessions."""
     make_private(str(settings.home))
     path = settings.sqlite_path
@@ -251,7 +250,7 @@ def _check_in_no_fleet(home: Path, database: Path) -> None:
         )
 
 
-def _open_postgres(settings: Settings) -> SqlStore:
+def _open_postgres(settings: Settings) -> Store:
     try:
         from paceline.store.postgres import PostgresStore
     except ImportError as error:

@@ -40,6 +40,7 @@ from paceline.settings.plan_units import (
     command_placeholders,
     is_safe_name,
 )
+from paceline.store import Store
 from paceline.store.interface import (
     Added,
     Campaign,
@@ -48,7 +49,6 @@ from paceline.store.interface import (
     OnDenied,
     OnLongPark,
     Permissions,
-    Store,
     UnitSpec,
     WorkspaceKind,
     WorkspaceSettings,

@@ -15,7 +15,7 @@ from paceline.errors import IllegalStep, StoreBusy
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rules import campaign_from, encode, unit_id, unit_key
-from paceline.store.sql_store import BODY, COUNT_ON, FORGET_CHECKS, READY_AGAIN, Connection, SqlStore
+from paceline.store.sql_store import BODY, COUNT_ON, FORGET_CHECKS, READY_AGAIN, Connection, Store
 
 SPECS_AT_ONCE: Final = 250
 """Units in one step: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
@@ -40,7 +40,7 @@ class PlanImport(ABC):
     """One import of a plan into a store."""
 
     def __init__(
-        self, store: SqlStore, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
+        self, store: Store, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> None:
         self.campaign = campaign
         self.now = now

@@ -24,21 +24,18 @@ from psycopg import sql
 from paceline.errors import StoreBusy
 from paceline.events import Event
 from paceline.store import rules
-from paceline.store.interface import Added, Campaign, LeadLease, OutcomeRecord, Phase, Topic, Unit, UnitSpec
+from paceline.store.interface import Added, LeadLease, OutcomeRecord, Phase, Topic, Unit, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
 from paceline.store.postgres_connection import (
     ANSWER_SECONDS,
-    BigintArray,
-    BooleanArray,
+    Column,
     Connection,
-    FloatArray,
     Row,
-    TextArray,
 )
 from paceline.store.postgres_database import MIGRATION_LOCK, Fence, PostgresDatabase
 from paceline.store.rules import campaign_span, encode_event, outcome_row, result_row
 from paceline.store.schema import MIGRATIONS, Migration
-from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, SqlStore, find_number
+from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, Store, find_number
 from paceline.store.unit_result import UnitResult
 
 log = logging.getLogger("paceline.store")
@@ -224,10 +221,10 @@ _RECORD_OUTCOMES: Final = f"""WITH given AS MATERIALIZED (
     )
     SELECT place FROM recorded"""
 _OUTCOME_COLUMNS: Final = (
-    *(TextArray, *[BigintArray] * 6, FloatArray, TextArray, TextArray, TextArray, TextArray),
-    *(FloatArray, BigintArray, BooleanArray, BigintArray, TextArray, BigintArray),
-    *(TextArray, TextArray, BigintArray),
-    *[TextArray] * 3,
+    *(str, *[int] * 6, float, *[str] * 4),
+    *(float, int, bool, int, str, int),
+    *(str, str, int),
+    *[str] * 3,
 )
 """The types of the columns of `outcome_row` and `result_row`."""
 _RECORD_GIVEN: Final = _RECORD_OUTCOMES.format(columns=", ".join(["%s"] * len(_OUTCOME_COLUMNS)))
@@ -264,163 +261,6 @@ _COPY_UNITS: Final = "COPY units (key, campaign, name, cwd, output) FROM STDIN"
 _COPY_PROMPTS: Final = "COPY prompts (key, prompt) FROM STDIN"
 _NAME_LOCK: Final = "SELECT pg_try_advisory_xact_lock(20482, hashtext(current_schema() || '/' || %s))"
 """Of one campaign in one schema."""
-
-
-class PostgresStore(SqlStore):
-    """`Store` in the database at `url`. Its tables are created if they do not exist."""
-
-    is_shared = True
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        busy_seconds: float = BUSY_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
-        migrations: Sequence[Migration] = MIGRATIONS,
-    ) -> None:
-        self._postgres = PostgresDatabase(
-            url, busy_seconds=busy_seconds, answer_seconds=answer_seconds, migrations=migrations
-        )
-        super().__init__(self._postgres)
-        self._changes = PostgresNotifications(self._postgres.address, self._postgres.place)
-        self._numbers: dict[str, int] = {}
-        """The numbers of campaigns that were claimed from. No number is given twice."""
-
-    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
-        return self._changes.subscribe(on_change)
-
-    def close(self) -> None:
-        self._changes.close()
-        super().close()
-
-    def named(self, names: list[str]) -> tuple[str, tuple[object, ...]]:
-        return "name = ANY(?)", (TextArray(names),)
-
-    # -- units --------------------------------------------------------------------------------------
-
-    def add_campaign_in_steps(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Generator[None, None, Added]:
-        rules.check_campaign(campaign)
-        plan_import = _ImportApart(self, campaign, update=update, now=now, events=events)
-        return plan_import.steps(rules.checked_specs(units))
-
-    def claim_units(
-        self,
-        campaign: str,
-        account: str,
-        limit: int,
-        *,
-        attempt_ids: Sequence[str],
-        lease_until: float,
-        now: float,
-        only_bound: bool = False,
-    ) -> list[Unit]:
-        rules.check_attempt_ids(limit, len(attempt_ids))
-        values = {
-            "account": account,
-            "limit": limit,
-            "attempt_ids": TextArray(attempt_ids),
-            "lease_until": lease_until,
-            "now": now,
-            "only_bound": only_bound,
-        }
-        return [
-            rules.claimed(self._unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
-            for row, attempt_id in zip(self._claim(campaign, values), attempt_ids, strict=False)
-        ]
-
-    def _claim(self, campaign: str, values: dict[str, Any]) -> list[Row]:
-        """Claim units by the number of their campaign. A campaign that was deleted has no units under its number."""
-        number = self._numbers.get(campaign)
-        rows = [] if number is None else self._claim_from(number, values)
-        if rows:
-            return rows
-        with self._postgres.query() as connection:
-            found = find_number(connection, campaign)
-        if found is None or found == number:
-            return []
-        self._numbers[campaign] = found
-        return self._claim_from(found, values)
-
-    def _claim_from(self, number: int, values: dict[str, Any]) -> list[Row]:
-        low, high = campaign_span(number)
-        return self._postgres.write(_CLAIM, {**values, "low": low, "high": high}).rows
-
-    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        rules.check_outcomes(records)
-        if not records:
-            return []
-        addresses = [rules.split_unit_id(each.unit_id) for each in records]
-        with self._postgres.writing() as connection:
-            if len(set(addresses)) == len(records):
-                return self._record_given(connection, records, addresses, now)
-            pairs = zip(records, addresses, strict=True)  # the second outcome of a unit is judged after the first
-            return [self._record_given(connection, [each], [address], now)[0] for each, address in pairs]
-
-    def _record_given(
-        self, connection: Connection, records: Sequence[OutcomeRecord], addresses: Sequence[tuple[str, str]], now: float
-    ) -> list[bool]:
-        rows = [
-            outcome_row(record, address, now) + (_NO_RESULT if record.result is None else result_row(record.result))
-            for record, address in zip(records, addresses, strict=True)
-        ]
-        columns = [kind(column) for kind, column in zip(_OUTCOME_COLUMNS, zip(*rows, strict=True), strict=True)]
-        recorded = {place for (place,) in connection.execute(_RECORD_GIVEN, columns).fetchall()}
-        return [place in recorded or self._end_late(connection, record) for place, record in enumerate(records, 1)]
-
-    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
-        columns = result_row(result or UnitResult())
-        values = (phase, *rules.split_unit_id(unit_id), fence, *columns, result is not None)
-        return bool(self._postgres.write(_SAVE_PROGRESS, values).rows)
-
-    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
-        if not fences:
-            return []
-        campaigns, names = zip(*map(rules.split_unit_id, fences), strict=True)
-        columns = (TextArray(campaigns), TextArray(names), BigintArray(fences.values()))
-        renewed = set(self._postgres.write(_RENEW, (*columns, lease_until)).rows)
-        return [identifier for identifier in fences if rules.split_unit_id(identifier) not in renewed]
-
-    # -- events -------------------------------------------------------------------------------------
-
-    def append_events(self, events: Sequence[Event]) -> int:
-        if not events or any(map(_is_command, events)):
-            return super().append_events(events)
-        return int(self._postgres.write(_APPEND, _event_columns(events)).rows[0][0])
-
-    def insert_events(self, connection: Any, events: Sequence[Event]) -> int:
-        row = connection.execute(_APPEND, _event_columns(events)).fetchone()
-        if any(map(_is_command, events)):
-            announce(connection, "commands")
-        return int(row[0])
-
-    # -- the lead -----------------------------------------------------------------------------------
-
-    def lead(self, owner: str, *, until: float, now: float) -> bool:
-        """Take or keep the lead. The server measures the lease, because the clocks of engines may differ."""
-        with self._postgres.writing() as connection:
-            row = connection.execute(_TAKE_LEAD, {"owner": owner, "lease": until - now}).fetchone()
-        if row is None:
-            return False
-        self._postgres.fence = Fence(owner, int(row[0]))
-        return True
-
-    def leader(self, *, now: float) -> LeadLease | None:
-        with self._postgres.query() as connection:
-            left, owner, oldest = connection.execute(_LEASE_LEFT).fetchone() or (0.0, None, 0)
-        self._postgres.check_schema(oldest)  # here, because a process that stands by does not write
-        return None if owner is None else LeadLease(owner, left)
-
-    def resign(self, owner: str) -> None:
-        fence = self._postgres.fence
-        if fence is not None and fence.owner == owner:
-            self._postgres.fence = None
-        with self._postgres.writing() as connection:
-            resigned = connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = ?", (owner,))
-            if resigned.rowcount:
-                announce(connection, "leader")
 
 
 class _ImportApart(PlanImport):
@@ -465,6 +305,156 @@ class _ImportApart(PlanImport):
                     copy.write_row((key, spec.prompt))
 
 
+class PostgresStore(Store):
+    """The store in the database at `url`. Its tables are created if they do not exist."""
+
+    is_shared = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
+        self._postgres = PostgresDatabase(
+            url, busy_seconds=busy_seconds, answer_seconds=answer_seconds, migrations=migrations
+        )
+        super().__init__(self._postgres, _ImportApart)
+        self._changes = PostgresNotifications(self._postgres.address, self._postgres.place)
+        self._numbers: dict[str, int] = {}
+        """The numbers of campaigns that were claimed from. No number is given twice."""
+
+    def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
+        return self._changes.subscribe(on_change)
+
+    def close(self) -> None:
+        self._changes.close()
+        super().close()
+
+    def named(self, names: list[str]) -> tuple[str, tuple[object, ...]]:
+        return "name = ANY(?)", (Column(str, names),)
+
+    # -- units --------------------------------------------------------------------------------------
+
+    def claim_units(
+        self,
+        campaign: str,
+        account: str,
+        limit: int,
+        *,
+        attempt_ids: Sequence[str],
+        lease_until: float,
+        now: float,
+        only_bound: bool = False,
+    ) -> list[Unit]:
+        rules.check_attempt_ids(limit, len(attempt_ids))
+        values = {
+            "account": account,
+            "limit": limit,
+            "attempt_ids": Column(str, attempt_ids),
+            "lease_until": lease_until,
+            "now": now,
+            "only_bound": only_bound,
+        }
+        return [
+            rules.claimed(self._unit(row[:-1], campaign, row[-1] or ""), account, attempt_id, lease_until, now)
+            for row, attempt_id in zip(self._claim(campaign, values), attempt_ids, strict=False)
+        ]
+
+    def _claim(self, campaign: str, values: dict[str, Any]) -> list[Row]:
+        """Claim units by the number of their campaign. A campaign that was deleted has no units under its number."""
+        number = self._numbers.get(campaign)
+        rows = [] if number is None else self._claim_from(number, values)
+        if rows:
+            return rows
+        with self._postgres.query() as connection:
+            found = find_number(connection, campaign)
+        if found is None or found == number:
+            return []
+        self._numbers[campaign] = found
+        return self._claim_from(found, values)
+
+    def _claim_from(self, number: int, values: dict[str, Any]) -> list[Row]:
+        low, high = campaign_span(number)
+        return self._postgres.write(_CLAIM, {**values, "low": low, "high": high}).rows
+
+    def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
+        rules.check_outcomes(records)
+        if not records:
+            return []
+        addresses = [rules.split_unit_id(each.unit_id) for each in records]
+        with self._postgres.writing() as connection:
+            if len(set(addresses)) == len(records):
+                return self._record_given(connection, records, addresses, now)
+            pairs = zip(records, addresses, strict=True)  # the second outcome of a unit is judged after the first
+            return [self._record_given(connection, [each], [address], now)[0] for each, address in pairs]
+
+    def _record_given(
+        self, connection: Connection, records: Sequence[OutcomeRecord], addresses: Sequence[tuple[str, str]], now: float
+    ) -> list[bool]:
+        rows = [
+            outcome_row(record, address, now) + (_NO_RESULT if record.result is None else result_row(record.result))
+            for record, address in zip(records, addresses, strict=True)
+        ]
+        columns = [Column(kind, column) for kind, column in zip(_OUTCOME_COLUMNS, zip(*rows, strict=True), strict=True)]
+        recorded = {place for (place,) in connection.execute(_RECORD_GIVEN, columns).fetchall()}
+        return [place in recorded or self._end_late(connection, record) for place, record in enumerate(records, 1)]
+
+    def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
+        columns = result_row(result or UnitResult())
+        values = (phase, *rules.split_unit_id(unit_id), fence, *columns, result is not None)
+        return bool(self._postgres.write(_SAVE_PROGRESS, values).rows)
+
+    def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
+        if not fences:
+            return []
+        campaigns, names = zip(*map(rules.split_unit_id, fences), strict=True)
+        columns = (Column(str, campaigns), Column(str, names), Column(int, list(fences.values())))
+        renewed = set(self._postgres.write(_RENEW, (*columns, lease_until)).rows)
+        return [identifier for identifier in fences if rules.split_unit_id(identifier) not in renewed]
+
+    # -- events -------------------------------------------------------------------------------------
+
+    def append_events(self, events: Sequence[Event]) -> int:
+        if not events or any(map(_is_command, events)):
+            return super().append_events(events)
+        return int(self._postgres.write(_APPEND, _event_columns(events)).rows[0][0])
+
+    def insert_events(self, connection: Any, events: Sequence[Event]) -> int:
+        row = connection.execute(_APPEND, _event_columns(events)).fetchone()
+        if any(map(_is_command, events)):
+            announce(connection, "commands")
+        return int(row[0])
+
+    # -- the lead -----------------------------------------------------------------------------------
+
+    def lead(self, owner: str, *, until: float, now: float) -> bool:
+        """Take or keep the lead. The server measures the lease, because the clocks of engines may differ."""
+        with self._postgres.writing() as connection:
+            row = connection.execute(_TAKE_LEAD, {"owner": owner, "lease": until - now}).fetchone()
+        if row is None:
+            return False
+        self._postgres.fence = Fence(owner, int(row[0]))
+        return True
+
+    def leader(self, *, now: float) -> LeadLease | None:
+        with self._postgres.query() as connection:
+            left, owner, oldest = connection.execute(_LEASE_LEFT).fetchone() or (0.0, None, 0)
+        self._postgres.check_schema(oldest)  # here, because a process that stands by does not write
+        return None if owner is None else LeadLease(owner, left)
+
+    def resign(self, owner: str) -> None:
+        fence = self._postgres.fence
+        if fence is not None and fence.owner == owner:
+            self._postgres.fence = None
+        with self._postgres.writing() as connection:
+            resigned = connection.execute("UPDATE leader SET owner = NULL, until = 0 WHERE owner = ?", (owner,))
+            if resigned.rowcount:
+                announce(connection, "leader")
+
+
 def _is_command(event: Event) -> bool:
     """Return whether an engine should read the event at once."""
     return event.name.startswith(rules.COMMAND_EVENTS)
@@ -474,7 +464,7 @@ def _event_columns(events: Sequence[Event]) -> tuple[object, ...]:
     return (
         len(events),
         len(events),
-        TextArray(rules.storable_text(event.unit) for event in events),
-        BooleanArray(rules.is_slot_event(event) for event in events),
-        TextArray(encode_event(event) for event in events),
+        Column(str, [rules.storable_text(event.unit) for event in events]),
+        Column(bool, [rules.is_slot_event(event) for event in events]),
+        Column(str, [encode_event(event) for event in events]),
     )

@@ -9,15 +9,15 @@ import functools
 import re
 import select
 import struct
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
+import msgspec
 import psycopg
 from psycopg import sql
-from psycopg.abc import RV, Buffer, PQGen
-from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.abc import RV, Buffer, DumperKey, PQGen
+from psycopg.adapt import AdaptersMap, Dumper, Loader, PyFormat
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 from psycopg.waiting import Ready, Wait
@@ -31,30 +31,21 @@ _NULL: Final = _LENGTH.pack(-1)
 _HEAD: Final = ">iiIii"
 """Of an array: the number of its dimensions, whether it has nulls, the type of its items, their count, and its first
 index."""
+_TYPES: Final = {str: ("text", ""), int: ("int8", "q"), float: ("float8", "d"), bool: ("bool", "?")}
+"""The name in PostgreSQL of each type, and its code for `struct`."""
 
 
-class TextArray(list[str | None]):
-    """A column of text."""
+class Column(msgspec.Struct, frozen=True):
+    """The values of a column of texts, whole numbers, numbers or truth values. Any of them may be None."""
 
-
-class BigintArray(list[int | None]):
-    """A column of whole numbers."""
-
-
-class FloatArray(list[float | None]):
-    """A column of numbers."""
-
-
-class BooleanArray(list[bool | None]):
-    """A column of truth values."""
+    kind: type
+    items: Sequence[Any]
 
 
 def _register_values(adapters: AdaptersMap) -> None:
     adapters.register_dumper(str, _TextDumper)
     adapters.register_loader("text", _TextLoader)
-    adapters.register_dumper(TextArray, _TextArrayDumper)
-    for array, name, code in ((BigintArray, "int8", "q"), (FloatArray, "float8", "d"), (BooleanArray, "bool", "?")):
-        adapters.register_dumper(array, _number_array(name, code))
+    adapters.register_dumper(Column, _ColumnDumper)
 
 
 # -- text --------------------------------------------------------------------------------------------
@@ -86,53 +77,46 @@ class _TextLoader(Loader):
 # -- arrays ------------------------------------------------------------------------------------------
 
 
-class _ArrayDumper(Dumper):
+class _ColumnDumper(Dumper):
     format = Format.BINARY
-    item_oid: ClassVar[int]
 
-    def dump(self, obj: list[Any]) -> bytes:
-        head = struct.pack(_HEAD, 1, None in obj, self.item_oid, len(obj), 1)
-        if obj and obj.count(obj[0]) == len(obj):  # as most columns of many outcomes are
-            return head + self.packed(obj[:1]) * len(obj)
-        return head + self.packed(obj)
+    def get_key(self, obj: Column, wanted: PyFormat) -> DumperKey:
+        return self.cls, obj.kind
 
-    @abstractmethod
-    def packed(self, items: list[Any]) -> bytes:
-        """Return the items, each after its length."""
+    def upgrade(self, obj: Column, wanted: PyFormat) -> Self:
+        dumper = type(self)(self.cls)
+        dumper.oid = psycopg.adapters.types[_TYPES[obj.kind][0]].array_oid
+        return dumper
 
-
-class _TextArrayDumper(_ArrayDumper):
-    oid = psycopg.adapters.types["text"].array_oid
-    item_oid = psycopg.adapters.types["text"].oid
-
-    def packed(self, items: list[str | None]) -> bytes:
-        parts: list[bytes] = []
-        for text in items:
-            if text is None:
-                parts.append(_NULL)
-            else:
-                encoded = _encoded(text)
-                parts += (_LENGTH.pack(len(encoded)), encoded)
-        return b"".join(parts)
+    def dump(self, obj: Column) -> bytes:
+        items, (name, code) = obj.items, _TYPES[obj.kind]
+        packed = functools.partial(_packed_numbers, code) if code else _packed_text
+        head = struct.pack(_HEAD, 1, None in items, psycopg.adapters.types[name].oid, len(items), 1)
+        if items and items.count(items[0]) == len(items):  # as most columns of many outcomes are
+            return head + packed(items[:1]) * len(items)
+        return head + packed(items)
 
 
-class _NumberArrayDumper(_ArrayDumper):
-    code: ClassVar[str]
-    """That of an item for `struct`."""
+def _packed_text(items: Sequence[str | None]) -> bytes:
+    """Return the items, each after its length."""
+    parts: list[bytes] = []
+    for text in items:
+        if text is None:
+            parts.append(_NULL)
+        else:
+            encoded = _encoded(text)
+            parts += (_LENGTH.pack(len(encoded)), encoded)
+    return b"".join(parts)
 
-    def packed(self, items: list[Any]) -> bytes:
-        size = struct.calcsize(f">{self.code}")
-        if None in items:
-            pack = struct.Struct(f">i{self.code}").pack
-            return b"".join(_NULL if each is None else pack(size, each) for each in items)
-        values = chain.from_iterable(zip(repeat(size), items, strict=False))
-        return struct.pack(f">{f'i{self.code}' * len(items)}", *values)
 
-
-def _number_array(name: str, code: str) -> type[_NumberArrayDumper]:
-    """Return the dumper of arrays of a type of numbers."""
-    known = psycopg.adapters.types[name]
-    return type(f"{name}_dumper", (_NumberArrayDumper,), {"oid": known.array_oid, "item_oid": known.oid, "code": code})
+def _packed_numbers(code: str, items: Sequence[Any]) -> bytes:
+    """Return the items, each after its length. `code` is that of an item for `struct`."""
+    size = struct.calcsize(f">{code}")
+    if None in items:
+        pack = struct.Struct(f">i{code}").pack
+        return b"".join(_NULL if each is None else pack(size, each) for each in items)
+    values = chain.from_iterable(zip(repeat(size), items, strict=False))
+    return struct.pack(f">{f'i{code}' * len(items)}", *values)
 
 
 Row = tuple[Any, ...]

@@ -22,13 +22,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar, Final, Self
 
 from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone
-from paceline.events import Event
-from paceline.store import rules
-from paceline.store.interface import Added, Campaign, UnitSpec
+from paceline.store.interface import Added, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
 from paceline.store.rules import Span, campaign_span
 from paceline.store.schema import MIGRATIONS, SQLITE, Migration, check_known, unreleased
-from paceline.store.sql_store import BUSY_SECONDS, Connection, SqlStore, Written
+from paceline.store.sql_store import BUSY_SECONDS, Connection, Store, Written
 
 APPLICATION_ID: Final = 0x50434C4E  # "PCLN"
 """Marks a file as Paceline's. `user_version` is the number of migrations that were applied."""
@@ -259,51 +257,6 @@ FORGOTTEN_SECONDS: Final = 3600.0
 """An import older than this was killed: no import takes an hour."""
 
 
-class SqliteStore(SqlStore):
-    """`Store` in the file at `path`, which is created if it does not exist."""
-
-    visible: ClassVar[str] = (
-        "NOT EXISTS (SELECT 1 FROM arrivals a WHERE a.number = u.campaign AND u.key >= a.first_key)"
-    )
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        busy_seconds: float = BUSY_SECONDS,
-        migrations: Sequence[Migration] = MIGRATIONS,
-        while_migrating: MigrationGuard = nullcontext,
-    ) -> None:
-        self._file = SqliteFile(
-            os.fspath(path), busy_seconds=busy_seconds, migrations=migrations, while_migrating=while_migrating
-        )
-        super().__init__(self._file)
-        self.pause_seconds = 0.0 if self._file.place == MEMORY else PAUSE_SECONDS
-
-    @classmethod
-    def in_memory(cls) -> Self:
-        """Return a store without a file: for tests and simulations. Nothing survives it."""
-        return cls(MEMORY)
-
-    def add_campaign_in_steps(
-        self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
-    ) -> Generator[None, None, Added]:
-        rules.check_campaign(campaign)
-        plan_import = _HiddenImport(self, campaign, update=update, now=now, events=events)
-        return plan_import.steps(rules.checked_specs(units))
-
-    def named(self, names: list[str]) -> tuple[str, tuple[object, ...]]:
-        return f"name IN ({', '.join('?' * len(names))})", tuple(names)
-
-    def visible_spans(self, connection: Connection, low: int, high: int) -> Iterator[Span]:
-        for number, first_hidden in connection.execute("SELECT number, first_key FROM arrivals ORDER BY 1").fetchall():
-            if low < first_hidden:
-                yield low, min(first_hidden - 1, high)
-            low = max(low, campaign_span(number)[1] + 1)
-        if low <= high:
-            yield low, high
-
-
 class _HiddenImport(PlanImport):
     """An import in many transactions."""
 
@@ -378,3 +331,41 @@ def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
         return False
     connection.execute("DELETE FROM arrivals WHERE token = ?", (token,))
     return True
+
+
+class SqliteStore(Store):
+    """The store in the file at `path`, which is created if it does not exist."""
+
+    visible: ClassVar[str] = (
+        "NOT EXISTS (SELECT 1 FROM arrivals a WHERE a.number = u.campaign AND u.key >= a.first_key)"
+    )
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        while_migrating: MigrationGuard = nullcontext,
+    ) -> None:
+        self._file = SqliteFile(
+            os.fspath(path), busy_seconds=busy_seconds, migrations=migrations, while_migrating=while_migrating
+        )
+        super().__init__(self._file, _HiddenImport)
+        self.pause_seconds = 0.0 if self._file.place == MEMORY else PAUSE_SECONDS
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Return a store without a file: for tests and simulations. Nothing survives it."""
+        return cls(MEMORY)
+
+    def named(self, names: list[str]) -> tuple[str, tuple[object, ...]]:
+        return f"name IN ({', '.join('?' * len(names))})", tuple(names)
+
+    def visible_spans(self, connection: Connection, low: int, high: int) -> Iterator[Span]:
+        for number, first_hidden in connection.execute("SELECT number, first_key FROM arrivals ORDER BY 1").fetchall():
+            if low < first_hidden:
+                yield low, min(first_hidden - 1, high)
+            low = max(low, campaign_span(number)[1] + 1)
+        if low <= high:
+            yield low, high

@@ -13,7 +13,7 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
 from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import find_campaign
-from paceline.store.interface import CampaignState, Store, Unit, UnitCounts
+from paceline.store import CampaignState, Store, Unit, UnitCounts
 from paceline.store.unit_result import Cost, WorkSums
 from paceline.views.safe_text import printable
 from paceline.views.units import ListedUnit, unit_row

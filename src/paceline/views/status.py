@@ -14,7 +14,7 @@ from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import SESSIONS
 from paceline.events import ATTEMPT_STARTS
 from paceline.hosts.messages import HostCli, HostPresence, HostState, Login
-from paceline.store.interface import Campaign, Store, UnitCounts, UnitTotals
+from paceline.store import Campaign, Store, UnitCounts, UnitTotals
 from paceline.views.capacity import FleetState, next_resume_at, quota_line
 from paceline.views.gateway_calls import GatewayCounts
 
