@@ -116,6 +116,7 @@ def test_the_calls_of_now_and_of_the_day() -> None:
     assert activity_text(busy) == "4 in flight, 56 wait, 120/min, 3 refused, 1.20M tokens, $4.10 today"
     assert call_counts_text(busy.counts) == "4 calls in flight, 56 waiting; 120 in the last minute, 3 refused"
     unpriced = GatewayActivity(requests_today=1, tokens_today=Tokens(input=5))
+    assert activity_text(msgspec.structs.replace(busy, unpriced_today=2)).endswith("$4.10 or more today")
     assert activity_text(unpriced) == "0 in flight, 0 wait, 0/min, 5 tokens, cost unknown today"
     assert activity_text(GatewayActivity(per_minute=1)) == "0 in flight, 0 wait, 1/min"
     assert call_counts_text(GatewayCounts()) == "0 calls in flight, 0 waiting; 0 in the last minute"

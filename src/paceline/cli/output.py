@@ -439,7 +439,8 @@ def cost_today_text(activity: GatewayActivity) -> str:
     cost = activity.cost_today
     if cost == Cost() and activity.requests_today:
         return "cost unknown"
-    return dollars((cost.billed or 0.0) + (cost.imputed or 0.0))
+    more = " or more" if activity.unpriced_today else ""
+    return f"{dollars((cost.billed or 0.0) + (cost.imputed or 0.0))}{more}"
 
 
 def count_text(count: int) -> str:

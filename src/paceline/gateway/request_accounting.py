@@ -216,6 +216,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
             requests_today=today.requests,
             tokens_today=today.tokens,
             cost_today=Cost(billed=today.billed or None, imputed=today.imputed or None),
+            unpriced_today=today.unpriced,
         )
 
     def requests(self, limit: int) -> gateway_calls.GatewayRequests:

@@ -145,6 +145,8 @@ class UnitResult(WorkSums, frozen=True, kw_only=True, omit_defaults=True):
     feedback: str | None = None
     """The prompt of the next round, after a failed check."""
     carried: Carried = Carried()
+    is_preparing: bool = False
+    """Whether its workspace is being made or set up: the session of its attempt has not begun."""
     port_base: int | None = None
     """The first of the ports that only this workspace uses, while the unit runs."""
     session_end: SessionEnd | None = None

@@ -95,13 +95,17 @@ class MemberFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayActivity(GatewayCounts, frozen=True, kw_only=True):
-    """The counts, the scopes that calls wait for, failing accounts of pools, and what this day (UTC) has used."""
+    """The counts, the scopes that calls wait for, failing accounts of pools, and what this day (UTC) has used.
+
+    `cost_today` lacks the cost of `unpriced_today` calls, which is not known.
+    """
 
     waiting_by_scope: dict[str, int] = {}
     failures: list[MemberFailure] = []
     requests_today: int = 0
     tokens_today: Tokens = Tokens()
     cost_today: Cost = Cost()
+    unpriced_today: int = 0
 
     @property
     def counts(self) -> GatewayCounts:

@@ -136,7 +136,7 @@ def explain_unit(
 def _explain(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, leaderless: str | None) -> list[Why]:
     match unit.state:
         case "running" if campaign.state != "paused" or unit.phase not in STAGES:
-            return [_running(unit, leaderless)]
+            return [_running(unit, campaign, leaderless)]
         case "held" | "quarantined" | "unverified":
             return [_stopped(unit)]
         case "done":
@@ -159,13 +159,18 @@ def _explain(unit: Unit, campaign: Campaign, waits: Mapping[str, Deferred], *, l
     return found or [_why(unit, "queue_order", "nothing blocks it that is known: the next pass decides", since=since)]
 
 
-def _running(unit: Unit, leaderless: str | None) -> Why:
+def _running(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
     account, _ = split_login(unit.account or "")
     where = f"on {login_text(unit.account)}" if unit.account else "on this machine"
     if unit.phase in STAGES:
         what = "checked" if unit.phase == "checking" else "delivered"
         later = "" if leaderless is None else "; no engine runs now, and the next one continues there"
         detail, hint = f"its agent has ended well, and its work is being {what}{later}", f"paceline show {unit.id}"
+    elif campaign.workspace is not None and (unit.result.is_preparing or unit.result.workspace is None):
+        what = "set up" if campaign.workspace.setup else "made"
+        then = "its session begins after that" if leaderless is None else "no engine runs now; the next one begins it"
+        hint = f"paceline show {unit.id}" if leaderless is None else START
+        detail = f"its workspace is being {what} {where}; {then}"
     elif leaderless is None:
         detail, hint = f"its session runs {where}", f"paceline logs {unit.id} --follow"
     else:

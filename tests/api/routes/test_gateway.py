@@ -126,6 +126,7 @@ async def test_the_overview_has_the_numbers_of_the_strip(daemon: Daemon, books: 
         "requests_today": 1,
         "tokens_today": TOKENS,
         "cost_today": {"billed": 1.0, "imputed": None},
+        "unpriced_today": 0,
         "failures": [],
     }
 

@@ -20,6 +20,7 @@ from paceline.simulation.executor import Run
 from paceline.store import Store, UnitCounts, UnitSpec, WorkspaceSettings
 from paceline.testing.engine_harness import EngineHarness
 from paceline.views.unit_changes import finished_works
+from paceline.views.why import explain_unit
 from paceline.workspaces import resolve_base
 
 Script = Callable[[Launch], Run]
@@ -307,6 +308,24 @@ def slow_setup(launch: Launch) -> Run:
 
 def kinds(harness: EngineHarness) -> list[str]:
     return [kind_of(launch) for launch in harness.executor.started]
+
+
+async def test_a_unit_says_that_its_workspace_is_set_up_and_then_that_its_session_runs(top: Path) -> None:
+    async with harness_of(top, slow_setup) as harness:
+        add(harness, top, setup=("npm", "ci"))
+        await harness.run(50.0)
+        preparing = detail_of(harness)
+        await harness.run(75.0)
+
+        assert kinds(harness) == ["setup", "session"]
+        assert preparing == "its workspace is being set up on this machine; its session begins after that"
+        assert detail_of(harness) == "its session runs on this machine"
+
+
+def detail_of(harness: EngineHarness) -> str:
+    (campaign,) = harness.store.campaigns()
+    (why,) = explain_unit(harness.unit("night/u0"), campaign, {}, leaderless=None)
+    return why.detail
 
 
 async def test_a_pause_during_the_setup_lets_no_session_start_and_the_setup_is_not_repeated(top: Path) -> None:

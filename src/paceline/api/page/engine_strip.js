@@ -2,7 +2,7 @@
 
 import { costText, isUsed, tokenSum } from "./calls.js";
 import { el, icon, onAction, setAttribute, setIcon, setText, show } from "./dom.js";
-import { clockTime, compact, count, countdown, NOTHING, now, until } from "./format.js";
+import { clockTime, compact, count, countdown, NOTHING, now, plural, until } from "./format.js";
 import { announce, runAction } from "./notices.js";
 import { numberField } from "./number_field.js";
 import { send } from "./requests.js";
@@ -69,7 +69,8 @@ export function makeStrip(root, refetch) {
     calls.rate.set(count(gateway.per_minute), `${count(gateway.requests_today)} today`);
     calls.refused.set(count(gateway.refused_per_minute), "last minute");
     calls.tokens.set(compact(tokenSum(tokens)), `${compact(tokens.input ?? 0)} in, ${compact(tokens.output ?? 0)} out`);
-    calls.cost.set(costText(gateway.cost_today), "since 0:00 UTC");
+    const unpriced = gateway.unpriced_today;
+    calls.cost.set(costText(gateway.cost_today), unpriced ? `and ${plural(unpriced, "unpriced call")}` : "since 0:00 UTC");
   }
 
   function update({ status, gateway, campaigns }) {

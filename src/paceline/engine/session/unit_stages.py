@@ -349,7 +349,8 @@ class UnitStages:
                 yield work
 
     def is_claimed(self, work: Preparation, now: float) -> bool:
-        """Return whether the unit was not cancelled."""
+        """Return whether the unit was not cancelled. Its session may begin then."""
+        work.unit = with_result(work.unit, is_preparing=False)
         try:
             return self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
         except StoreError:
@@ -396,7 +397,8 @@ class UnitStages:
     def _make(self, work: Preparation) -> None:
         """Store where the workspace lies, then make it."""
         folder = work.folder
-        work.unit = with_result(work.unit, workspace=folder.path, **fields_of(UnitResult, folder))
+        where = fields_of(UnitResult, folder) | {"workspace": folder.path}
+        work.unit = with_result(work.unit, is_preparing=True, **where)
         self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
         assert work.campaign.workspace is not None
         work.stage = "make"
