@@ -9,11 +9,12 @@ handler with a request body names the body's type in `opt={"body": Type}` and re
 """
 
 import hashlib
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
 from typing import Any, Final, cast, get_args, get_type_hints
 
 import msgspec
@@ -159,49 +160,42 @@ TYPES: Final = {
 PLAIN: Final = "text/plain"
 
 
-class Asset(msgspec.Struct, frozen=True):
-    """A file and its headers."""
-
-    content: bytes
-    media_type: str
-    tag: str
-
-
 def dashboard_routes() -> list[HTTPRouteHandler]:
     """Return the routes `/` and `/assets/...`. They serve files of the package only, whatever the path."""
     assets = dict(_read(files("paceline.api") / "page", ""))
 
     @get("/", sync_to_thread=False, include_in_schema=False)
     def dashboard(request: Request[Any, Any, Any]) -> Response[bytes]:
-        return _response(request, assets.get(INDEX))
+        return _asset(request, assets, INDEX)
 
     @get("/assets/{path:path}", sync_to_thread=False, include_in_schema=False)
     def asset(request: Request[Any, Any, Any], path: FromPath[str]) -> Response[bytes]:
-        return _response(request, assets.get(path.lstrip("/")))
+        return _asset(request, assets, path.lstrip("/"))
 
     return [dashboard, asset]
 
 
-def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
-    found: list[tuple[str, Asset]] = []
+def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
-        name = prefix + entry.name
         if entry.is_dir():
-            found += _read(entry, f"{name}/")
-        elif not name.endswith((".py", ".pyc")):
-            content = entry.read_bytes()
-            media_type = next((kind for ending, kind in TYPES.items() if name.endswith(ending)), PLAIN)
-            found.append((name, Asset(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')))
-    return found
+            yield from _read(entry, f"{prefix}{entry.name}/")
+        elif not entry.name.endswith((".py", ".pyc")):
+            yield prefix + entry.name, entry.read_bytes()
 
 
-def _response(request: Request[Any, Any, Any], asset: Asset | None) -> Response[bytes]:
-    if asset is None:
+def _asset(request: Request[Any, Any, Any], assets: Mapping[str, bytes], name: str) -> Response[bytes]:
+    if name not in assets:
         raise UnknownName("the dashboard has no such file")
-    headers = {"etag": asset.tag, "cache-control": "no-cache"}
-    if request.headers.get("if-none-match") == asset.tag:
-        return Response(b"", status_code=304, headers=headers, media_type=asset.media_type)
-    return Response(asset.content, headers=headers, media_type=asset.media_type)
+    content, media_type = assets[name], TYPES.get(PurePosixPath(name).suffix, PLAIN)
+    headers = {"etag": _tag(content), "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(b"", status_code=304, headers=headers, media_type=media_type)
+    return Response(content, headers=headers, media_type=media_type)
+
+
+@cache
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
 # -- the OpenAPI document --------------------------------------------------------------------------

@@ -23,6 +23,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
+Answer = tuple[int, bytes, tuple[Header, ...]]
+"""A whole response: its status, its body and its headers."""
 
 OPEN_PATH: Final = "/healthz"
 DASHBOARD_PATH: Final = "/"
@@ -83,15 +85,15 @@ class Authentication:
             await self._app(scope, receive, send)
             return
         answer = self._admit(scope, dict(scope["headers"]))
-        if isinstance(answer, _Response):
-            await answer(_protected(send))
+        if isinstance(answer, tuple):
+            await send_whole(_protected(send), *answer)
         elif answer is None:
             await self._app(scope, receive, _protected(send))
         else:
             with requested_by(answer):
                 await self._app(scope, receive, _protected(send))
 
-    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> "_Response | str | None":
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> "Answer | str | None":
         """Return the response to a request that is not passed on; else who makes a change, or None if it only reads."""
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
@@ -99,7 +101,7 @@ class Authentication:
         is_ours = self._is_our_host(host, scope.get("server"), is_tls=_is_tls(scope))
         if not is_ours and not _is_tunnelled(scope, headers, host):
             detail = f"unknown Host {host!r:.80}: if the name is yours, add it to hosts in [api] of paceline.toml"
-            return _Response.error(path, 421, detail)
+            return 421, error_json(path, 421, detail), ()
         if path == OPEN_PATH:
             return None
         if path == DASHBOARD_PATH and method == "GET" and (opened := self._opened(scope)) is not None:
@@ -110,13 +112,16 @@ class Authentication:
                 return _login_page()
             invalid = INVALID_HOST_TOKEN if path.startswith(HOST_PATH) else INVALID_TOKEN
             detail = invalid if is_cookie or b"authorization" in headers else MISSING_TOKEN
-            return _Response.error(path, 401, detail, (b"www-authenticate", b"Bearer"))
+            return 401, error_json(path, 401, detail), ((b"www-authenticate", b"Bearer"),)
+        refusal = None
         if (is_cookie or method not in SAFE_METHODS) and not _is_same_origin(headers, host):
-            return _Response.error(path, 403, "the request comes from another site; use the dashboard or a token")
-        if grant.rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
-            return _Response.error(path, 403, READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN)
-        if grant.rights == "host" and not _is_of_worker(scope, grant.host):
-            return _Response.error(path, 403, HOST_TOKEN)
+            refusal = "the request comes from another site; use the dashboard or a token"
+        elif grant.rights == "read" and (method not in SAFE_METHODS or path.startswith(NOT_FOR_READERS)):
+            refusal = READ_ONLY_COOKIE if is_cookie else READ_ONLY_TOKEN
+        elif grant.rights == "host" and not _is_of_worker(scope, grant.host):
+            refusal = HOST_TOKEN
+        if refusal is not None:
+            return 403, error_json(path, 403, refusal), ()
         return None if method in SAFE_METHODS else _author(grant, headers, is_cookie=is_cookie)
 
     def _is_our_host(self, host: str, server: tuple[str, int] | None, *, is_tls: bool) -> bool:
@@ -142,7 +147,7 @@ class Authentication:
             return None, False
         return self._tokens.find_cookie(cookie, headers.get(CHANGE_HEADER, b"")), True
 
-    def _opened(self, scope: Scope) -> "_Response | None":
+    def _opened(self, scope: Scope) -> "Answer | None":
         """Answer the printed address: set the cookie and redirect, so that the token leaves the address bar.
 
         The page finds its change key after the `#` of the new address and removes it from there.
@@ -157,35 +162,20 @@ class Authentication:
         cookie = f"{_cookie_name(scope)}={self._tokens.keep_cookie(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if _is_tls(scope) else ""
         page = b"/#csrf=" + change_key_of(token) if grant.rights == "full" else b"/"
-        return _Response(303, b"", b"text/plain", ((b"location", page), (b"set-cookie", cookie.encode())))
+        return 303, b"", ((b"location", page), (b"set-cookie", cookie.encode()), (b"content-type", b"text/plain"))
 
 
-class _Response:
-    """A response of the middleware itself."""
-
-    def __init__(self, status: int, body: bytes, media_type: bytes, headers: tuple[Header, ...] = ()) -> None:
-        self._status = status
-        self._body = body
-        self._headers = [
-            (b"content-type", media_type),
-            (b"content-length", str(len(body)).encode()),
-            *headers,
-        ]
-
-    @classmethod
-    def error(cls, path: str, status: int, detail: str, *headers: Header) -> "_Response":
-        return cls(status, error_json(path, status, detail), b"application/json", headers)
-
-    async def __call__(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
-        await send({"type": "http.response.body", "body": self._body})
+async def send_whole(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+    """Send a whole response. It is JSON unless the headers name another type."""
+    given = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers
+    await send({"type": "http.response.start", "status": status, "headers": list(dict(given).items())})
+    await send({"type": "http.response.body", "body": body})
 
 
-def _login_page(problem: str = "") -> _Response:
+def _login_page(problem: str = "") -> Answer:
     shown = f'<p class="problem" role="alert">{problem}</p>' if problem else ""
-    policy = (b"content-security-policy", LOGIN_POLICY.encode())
-    page = LOGIN_PAGE.replace("<!-- problem -->", shown)
-    return _Response(401, page.encode(), b"text/html; charset=utf-8", (policy,))
+    headers = (b"content-security-policy", LOGIN_POLICY.encode()), (b"content-type", b"text/html; charset=utf-8")
+    return 401, LOGIN_PAGE.replace("<!-- problem -->", shown).encode(), headers
 
 
 def _is_of_worker(scope: Scope, host: str | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send
+from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send, send_whole
 from paceline.api.bodies import error_json
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
@@ -248,8 +248,5 @@ async def _refuse(scope: Scope, send: Send, status: int, detail: str) -> None:
         body = error_body(family_of("", path), status, code, detail)
     else:
         body = error_json(path, status, detail)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == httpx.codes.SERVICE_UNAVAILABLE:
-        headers.append((b"retry-after", b"2"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    headers = [(b"retry-after", b"2")] if status == httpx.codes.SERVICE_UNAVAILABLE else []
+    await send_whole(send, status, body, headers)

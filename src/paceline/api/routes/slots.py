@@ -13,7 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from paceline.api import bodies
-from paceline.api.auth import App, Header, Receive, Scope, Send
+from paceline.api.auth import App, Header, Receive, Scope, Send, send_whole
 from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import (
     Ok,
@@ -212,11 +212,7 @@ class JsonResponse(Response[Any]):
         return self.send
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = msgspec.json.encode(self.content)
-        length = str(len(body)).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", length), *self._extra_headers]
-        await send({"type": "http.response.start", "status": self.status_code or 0, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await send_whole(send, self.status_code or 0, msgspec.json.encode(self.content), self._extra_headers)
 
 
 log = logging.getLogger("paceline.api")
