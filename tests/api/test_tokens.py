@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.postgres_server import empty_schema
@@ -13,8 +14,8 @@ from paceline.api.tokens import (
     AFTER_FAILURE_SECONDS,
     READ_AGAIN_SECONDS,
     AccessTokens,
-    FleetAccess,
-    Grant,
+    TokenEntry,
+    TokenRegistry,
     digest_of,
     host_token_of,
     join_fleet,
@@ -22,7 +23,6 @@ from paceline.api.tokens import (
     read_registry,
     revoke_host_tokens,
     revoke_token,
-    rotate_host_token,
     rotate_token,
 )
 from paceline.engine.command_log import commanded_by, person
@@ -44,8 +44,17 @@ def home(folder: Path, name: str) -> Path:
     return made
 
 
+class Grant(NamedTuple):
+    """What a token grants."""
+
+    name: str
+    rights: str
+    host: str | None = None
+
+
 def grants(tokens: AccessTokens, *given: str) -> list[Grant | None]:
-    return [tokens.find(each.encode()) for each in given]
+    found = [tokens.find(each.encode()) for each in given]
+    return [None if each is None else Grant(each.name, each.rights, each.host) for each in found]
 
 
 def test_the_store_holds_hashes_and_no_token(store: Store, tmp_path: Path) -> None:
@@ -185,11 +194,11 @@ def test_while_the_store_is_away_what_is_known_stays_and_it_is_seldom_asked(tmp_
     moment, reads, failures = Moment(), [], [False]
     own = Grant(name="one", rights="full")
 
-    def read() -> FleetAccess:
+    def read() -> TokenRegistry:
         reads.append(moment.now)
         if failures[0]:
             raise StoreError("the server does not answer")
-        return FleetAccess(grants={digest_of(b"known"): own})
+        return TokenRegistry(tokens=(TokenEntry(name="one", rights="full", digest=digest_of(b"known")),))
 
     tokens = AccessTokens("f", "r", read=read, now=moment)
     assert grants(tokens, "known", "unknown") == [own, None]
@@ -205,9 +214,9 @@ def test_running_engines_read_at_most_once_a_second(tmp_path: Path) -> None:
     moment = Moment()
     reads: list[float] = []
 
-    def read() -> FleetAccess:
+    def read() -> TokenRegistry:
         reads.append(moment.now)
-        return FleetAccess(grants={})
+        return TokenRegistry()
 
     tokens = AccessTokens("f", "r", read=read, now=moment)
     for _ in range(32):
@@ -334,7 +343,7 @@ def test_a_rotated_token_of_a_host_replaces_its_present_one_alone(store: Store, 
     folder = home(tmp_path, "one")
     old, other = host_token_of(store, folder, "box1"), host_token_of(store, folder, "box2")
 
-    fresh = rotate_host_token(store, folder, "box1")
+    fresh = rotate_token(store, folder, "host", "box1")
 
     running = join_fleet(store, folder)
     assert [grant and grant.host for grant in grants(running, old, fresh, other)] == [None, "box1", "box2"]

@@ -42,7 +42,7 @@ from paceline.api.bodies import (
 from paceline.api.context import ApiContext
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.routes import campaigns, concurrency, gateway, hosts, overview, slots, units
-from paceline.api.routes.slots import SlotShortcut
+from paceline.api.routes.slots import with_shortcut
 from paceline.api.tokens import AccessTokens
 from paceline.errors import PacelineError, UnknownName
 
@@ -61,7 +61,7 @@ COMPRESSION: Final = CompressionConfig(
 
 def create_app(context: ApiContext, *, tokens: AccessTokens, host: str) -> App:
     """Return the ASGI application. `host` is the address that its server is bound to."""
-    application = SlotShortcut(_application(context), context)
+    application = with_shortcut(_application(context), context)
     return Authentication(application, tokens=tokens, host=host, hosts=context.settings.api.hosts)
 
 

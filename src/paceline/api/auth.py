@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from paceline.api.bodies import error_json
-from paceline.api.tokens import AccessTokens, Grant, change_key_of
+from paceline.api.tokens import AccessTokens, TokenEntry, change_key_of
 from paceline.engine.command_log import requested_by
 
 Scope = MutableMapping[str, Any]
@@ -137,7 +137,7 @@ class Authentication:
         is_known = name in self._names or (server is not None and is_same_address(name, server[0]))
         return is_known and (server is None or port == server[1])
 
-    def _grant(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[Grant | None, bool]:
+    def _grant(self, scope: Scope, headers: dict[bytes, bytes]) -> tuple[TokenEntry | None, bool]:
         """Return what the request may do, and whether a cookie says so, which a browser sends by itself."""
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer":
@@ -201,7 +201,7 @@ def _is_tunnelled(scope: Scope, headers: dict[bytes, bytes], host: str) -> bool:
     return is_of_worker and b"authorization" in headers and split_host(host)[0] in LOOPBACK
 
 
-def _author(grant: Grant, headers: dict[bytes, bytes], *, is_cookie: bool) -> str:
+def _author(grant: TokenEntry, headers: dict[bytes, bytes], *, is_cookie: bool) -> str:
     """Return who makes a change: the token's name and how it came, or on whose behalf an engine of the fleet asks."""
     given = b"" if grant.rights == "host" else headers.get(ON_BEHALF_HEADER, b"")
     given_name = given.decode(errors="replace")[:LONGEST_NAME]

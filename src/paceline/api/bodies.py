@@ -65,23 +65,19 @@ class ConcurrencyErrorBody(msgspec.Struct, frozen=True):
 
 
 class HttpError(errors.PacelineError):
-    """A request that is answered with this status."""
+    """A request that is answered with this status, and with a code if it is not that of the status."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, code: str | None = None) -> None:
         super().__init__(detail)
         self.status = status
+        self.code = code
 
 
-def error_json(path: str, status: int, detail: str) -> bytes:
+def error_json(path: str, status: int, detail: str, code: str | None = None) -> bytes:
     """Return the JSON of an error at this path."""
     if is_concurrency(path):
         return msgspec.json.encode(ConcurrencyErrorBody(detail))
-    return msgspec.json.encode(http_error_body(status, detail))
-
-
-def http_error_body(status: int, detail: str) -> ErrorBody:
-    """Return the body of an error outside of `/concurrency`."""
-    return ErrorBody(CODES.get(status, "invalid"), detail)
+    return msgspec.json.encode(ErrorBody(code or CODES.get(status, "invalid"), detail))
 
 
 def is_concurrency(path: str) -> bool:
@@ -91,8 +87,15 @@ def is_concurrency(path: str) -> bool:
 
 def on_paceline_error(request: Request, error: errors.PacelineError) -> Response[bytes]:  # type: ignore[type-arg]
     """Answer an error that Paceline raised on purpose."""
+    status, body = error_answer(request.scope["path"], error)
+    return _response(request, status, body)
+
+
+def error_answer(path: str, error: errors.PacelineError) -> tuple[int, bytes]:
+    """Return the status and the JSON of an error that Paceline raised on purpose."""
     detail = f"{error}{OUTAGE}" if isinstance(error, errors.StoreUnreachable) else str(error)
-    return _response(request, status_of(error), detail)
+    status, code = status_of(error), error.code if isinstance(error, HttpError) else None
+    return status, error_json(path, status, detail, code)
 
 
 def status_of(error: errors.PacelineError) -> int:
@@ -126,7 +129,8 @@ def on_http_exception(request: Request, error: HTTPException) -> Response[bytes]
     detail = DETAILS.get(error.status_code, error.detail)
     if isinstance(error, ValidationException):
         detail = _wrong_parameters(request, error)
-    return _response(request, error.status_code, detail, error.headers)
+    body = error_json(request.scope["path"], error.status_code, detail)
+    return _response(request, error.status_code, body, error.headers)
 
 
 def _wrong_parameters(request: Request, error: ValidationException) -> str:  # type: ignore[type-arg]
@@ -143,16 +147,15 @@ def _wrong_parameters(request: Request, error: ValidationException) -> str:  # t
 def on_unexpected_error(request: Request, error: Exception) -> Response[bytes]:  # type: ignore[type-arg]
     """Answer a mistake of Paceline's own. It is logged without anything from the request, which may hold secrets."""
     log.error("%s %s failed", request.method, request.scope.get("path_template", "?"), exc_info=error)
-    return _response(request, 500, INTERNAL_ERROR)
+    return _response(request, 500, error_json(request.scope["path"], 500, INTERNAL_ERROR))
 
 
 def _response(
     request: Request,  # type: ignore[type-arg]
     status: int,
-    detail: str,
+    body: bytes,
     headers: dict[str, str] | None = None,
 ) -> Response[bytes]:
-    body = error_json(request.scope["path"], status, detail)
     if closes_connection(status, request.scope["headers"]):
         headers = {**(headers or {}), "connection": "close"}
     return Response(body, status_code=status, media_type="application/json", headers=headers)

@@ -67,7 +67,7 @@ class StandbyEngine:
         self.settings = settings
         self.clock = clock
         self.metrics = MetricsRegistry()
-        self.limiter = StoredStatuses(self)
+        self.limiter = self  # in place of it, for the statuses of scopes
         self._state: OfflineState | None = None
         self._read_at = 0.0
 
@@ -83,6 +83,12 @@ class StandbyEngine:
     def leases(self) -> Leases:
         self._refuse()
 
+    def statuses(self) -> list[ScopeStatus]:
+        return self.governor.statuses(now=self.clock.now())
+
+    def scope_status(self, scope: str) -> ScopeStatus | None:
+        return self.governor.status(scope, now=self.clock.now())
+
     def wait_reasons(self) -> dict[str, Deferred]:
         return stored_waits(self.store)
 
@@ -93,24 +99,8 @@ class StandbyEngine:
     def apply_commands(self) -> None:
         self._refuse()
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
-
     def _refuse(self) -> NoReturn:
         raise LeadLost("this process stands by; the leader carries out changes")
-
-
-class StoredStatuses:
-    """The statuses of scopes, as the leader has stored them."""
-
-    def __init__(self, engine: StandbyEngine) -> None:
-        self._engine = engine
-
-    def statuses(self) -> list[ScopeStatus]:
-        return self._engine.governor.statuses(now=self._engine.clock.now())
-
-    def scope_status(self, scope: str) -> ScopeStatus | None:
-        return self._engine.governor.status(scope, now=self._engine.clock.now())
 
 
 # -- metrics -----------------------------------------------------------------------------------------

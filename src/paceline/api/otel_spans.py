@@ -34,23 +34,14 @@ def exported_traces(service_name: str) -> "Traces":
     return Traces(provider)
 
 
-class _OpenSpans:
-    """The open spans of one unit."""
-
-    __slots__ = ("attempt", "unit")
-
-    def __init__(self, unit: Span) -> None:
-        self.unit = unit
-        self.attempt: Span | None = None
-
-
 class Traces:
     """Turns events into spans and hands them to the provider."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("paceline")
-        self._open: dict[str, _OpenSpans] = {}
+        self._open: dict[str, tuple[Span, Span | None]] = {}
+        """The open spans of units: that of the unit, and that of its attempt."""
 
     def add(self, events: Sequence[StoredEvent]) -> None:
         """Add new events, in order. Events without a unit belong to no trace."""
@@ -60,17 +51,17 @@ class Traces:
                 continue
             if event.name in ATTEMPT_STARTS:
                 self._start(event, event.unit)
-            elif (spans := self._open.get(event.unit)) is not None:
+            elif event.unit in self._open:
                 if event.name in ATTEMPT_ENDS:
-                    self._end(event, event.unit, spans)
+                    self._end(event, event.unit)
                 else:
-                    (spans.attempt or spans.unit).add_event(event.name, _scalars(event), _nanoseconds(event.at))
+                    whole, attempt = self._open[event.unit]
+                    (attempt or whole).add_event(event.name, _scalars(event), _nanoseconds(event.at))
 
     def close(self) -> None:
         """End the open spans and send them, waiting a short time at most."""
-        for spans in self._open.values():
-            _end_unit(spans, "engine stopped", None)
-        self._open.clear()
+        for unit in list(self._open):
+            self._end_unit(unit, "engine stopped", None)
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         sending.join(CLOSING_SECONDS)
@@ -78,43 +69,38 @@ class Traces:
     def _start(self, event: Event, unit: str) -> None:
         began = _nanoseconds(event.at)
         subject: dict[str, AttributeValue] = {PREFIX + "campaign": unit.partition("/")[0], PREFIX + "unit": unit}
-        spans = self._open.get(unit)
-        if spans is None:
-            self._make_room()
-            span = self._tracer.start_span("unit", context=Context(), start_time=began, attributes=subject)
-            spans = self._open[unit] = _OpenSpans(span)
-        elif spans.attempt is not None:
-            _end_span(spans.attempt, "lost", event.at)
-        context = set_span_in_context(spans.unit, Context())
+        if unit not in self._open:
+            if len(self._open) >= MOST_OPEN:
+                self._end_unit(next(iter(self._open)), "not followed any more", None)
+            whole = self._tracer.start_span("unit", context=Context(), start_time=began, attributes=subject)
+            self._open[unit] = whole, None
+        whole, lost = self._open[unit]
+        if lost is not None:
+            _end_span(lost, "lost", event.at)
         attributes = {**subject, **_location(event)}
-        spans.attempt = self._tracer.start_span("try", context=context, start_time=began, attributes=attributes)
+        context = set_span_in_context(whole, Context())
+        self._open[unit] = whole, self._tracer.start_span("try", context, start_time=began, attributes=attributes)
 
-    def _end(self, event: Event, unit: str, spans: _OpenSpans) -> None:
+    def _end(self, event: Event, unit: str) -> None:
         ending = event.name.removeprefix("unit.")
-        if spans.attempt is not None:
-            if event.name in FAILURES:
-                spans.attempt.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
-            _end_span(spans.attempt, ending, event.at)
-            spans.attempt = None
-        if event.name not in FINAL:
-            spans.unit.add_event(event.name, _scalars(event), _nanoseconds(event.at))
-            return
+        whole, attempt = self._open[unit]
         if event.name in FAILURES:
-            spans.unit.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
-        _end_unit(spans, ending, event.at)
-        del self._open[unit]
+            for span in (attempt, whole) if event.name in FINAL else (attempt,):
+                if span is not None:
+                    span.set_status(Status(StatusCode.ERROR, str(event.fields.get("reason") or "")))
+        if event.name in FINAL:
+            self._end_unit(unit, ending, event.at)
+            return
+        if attempt is not None:
+            _end_span(attempt, ending, event.at)
+            self._open[unit] = whole, None
+        whole.add_event(event.name, _scalars(event), _nanoseconds(event.at))
 
-    def _make_room(self) -> None:
-        """End the oldest unit's spans if there are too many open ones."""
-        if len(self._open) >= MOST_OPEN:
-            oldest = next(iter(self._open))
-            _end_unit(self._open.pop(oldest), "not followed any more", None)
-
-
-def _end_unit(spans: _OpenSpans, ending: str, at: float | None) -> None:
-    if spans.attempt is not None:
-        _end_span(spans.attempt, ending, at)
-    _end_span(spans.unit, ending, at)
+    def _end_unit(self, unit: str, ending: str, at: float | None) -> None:
+        whole, attempt = self._open.pop(unit)
+        if attempt is not None:
+            _end_span(attempt, ending, at)
+        _end_span(whole, ending, at)
 
 
 def _end_span(span: Span, ending: str, at: float | None) -> None:

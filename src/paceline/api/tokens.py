@@ -52,20 +52,35 @@ _COOKIE_PURPOSE: Final = b"paceline page cookie"
 _CHANGE_PURPOSE: Final = b"paceline page change"
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token grants, and the name it is known by."""
+class TokenEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One token that is accepted. `home` is the folder whose file holds it."""
 
     name: str
     rights: Rights
+    digest: str
+    home: str = ""
+    since: float = 0.0
     host: str | None = None
     """The host whose worker has the token, with the rights `host`."""
+    session_keys: dict[str, str] = {}
+    """The digests of the keys that sessions of this home present to a gateway, by account."""
 
 
-class FleetAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fleet accepts: tokens by their digests, and by account the digests of the keys of its sessions."""
+class TokenRegistry(msgspec.Struct, frozen=True, kw_only=True):
+    """All tokens of a store, and the digests of revoked ones."""
 
-    grants: Mapping[str, Grant]
-    session_keys: Mapping[str, frozenset[str]] = {}
+    tokens: tuple[TokenEntry, ...] = ()
+    revoked: tuple[str, ...] = ()
+
+    def entry_of(self, owner: "TokenOwner", digest: str | None) -> TokenEntry | None:
+        """Return the entry of the owner, which has this digest unless its folder or its machine was renamed."""
+        by_digest = (entry for entry in self.tokens if entry.digest == digest)
+        wanted = (home_name(owner.home), owner.rights, owner.host)
+        by_home = (entry for entry in self.tokens if (entry.home, entry.rights, entry.host) == wanted)
+        return next(by_digest, None) or next(by_home, None)
+
+    def with_revoked(self, digest: str) -> tuple[str, ...]:
+        return (*self.revoked, digest)[-MOST_REVOKED:]
 
 
 class AccessTokens:
@@ -79,7 +94,7 @@ class AccessTokens:
     Sessions that call the gateway have a key for each account, derived from `session_secret`, which no other home
     knows. It outlives a rotated token, and so do the sessions.
 
-    `read` returns what the fleet accepts, `reload` those in the files of the home. Both may raise a `PacelineError`;
+    `read` returns those of the fleet, `reload` those in the files of the home. Both may raise a `PacelineError`;
     then everything known stays as it is.
     """
 
@@ -89,7 +104,7 @@ class AccessTokens:
         read_only: str,
         *,
         session_secret: str | None = None,
-        read: Callable[[], FleetAccess] | None = None,
+        read: Callable[[], TokenRegistry] | None = None,
         reload: Callable[[], tuple[str, str]] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,16 +118,17 @@ class AccessTokens:
         self._cookies: dict[str, bytes] = {}
         """The clear tokens that browsers have cookies of, by the digest of the cookie."""
         own: tuple[tuple[str, Rights], ...] = ((full, "full"), (read_only, "read"))
-        self._known = FleetAccess(
-            grants={digest_of(token.encode()): Grant(name=FILES[rights], rights=rights) for token, rights in own}
-        )
+        entries = [
+            TokenEntry(name=FILES[rights], rights=rights, digest=digest_of(each.encode())) for each, rights in own
+        ]
+        self._accept(TokenRegistry(tokens=tuple(entries)))
         self._keep_own_cookies()
 
-    def find(self, token: bytes) -> Grant | None:
+    def find(self, token: bytes) -> TokenEntry | None:
         self._catch_up()
-        return self._known.grants.get(digest_of(token))
+        return self._known.get(digest_of(token))
 
-    def find_cookie(self, cookie: bytes, change_key: bytes) -> Grant | None:
+    def find_cookie(self, cookie: bytes, change_key: bytes) -> TokenEntry | None:
         """Return what a cookie grants with the change key that came with it, or None for an unknown cookie."""
         token = self._cookies.get(digest_of(cookie))
         grant = None if token is None else self.find(token)
@@ -136,7 +152,11 @@ class AccessTokens:
         self._catch_up()
         if self._read is None:
             return hmac.compare_digest(key, gateway_key(self.session_secret, account).encode())
-        return digest_of(key) in self._known.session_keys.get(account, ())
+        return (account, digest_of(key)) in self._session_keys
+
+    def _accept(self, registry: TokenRegistry) -> None:
+        self._known = {each.digest: each for each in registry.tokens}
+        self._session_keys = {pair for each in registry.tokens for pair in each.session_keys.items()}
 
     def _catch_up(self) -> None:
         """Read the tokens of the fleet again, if the last time is a while ago."""
@@ -145,9 +165,9 @@ class AccessTokens:
             return
         self._read_at = now
         try:
-            self._known = self._read()
+            self._accept(self._read())
             own = (digest_of(each.encode()) for each in (self.full, self.read_only))
-            if self._reload is not None and any(digest not in self._known.grants for digest in own):
+            if self._reload is not None and any(digest not in self._known for digest in own):
                 self.full, self.read_only = self._reload()  # a token of this home was rotated
                 self._keep_own_cookies()
         except PacelineError as error:
@@ -241,59 +261,12 @@ MOST_REVOKED: Final = 1000
 """Revoked digests that are remembered. They only keep a home from using a revoked token again by mistake."""
 
 
-class TokenEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One token of the fleet. `home` is the folder whose file holds it."""
-
-    name: str
-    rights: Rights
-    digest: str
-    home: str
-    since: float
-    host: str | None = None
-    """The host whose worker has the token."""
-    session_keys: dict[str, str] = {}
-    """The digests of the keys that sessions of this home present to a gateway, by account."""
-
-
-class TokenRegistry(msgspec.Struct, frozen=True, kw_only=True):
-    """All tokens of a store, and the digests of revoked ones."""
-
-    tokens: tuple[TokenEntry, ...] = ()
-    revoked: tuple[str, ...] = ()
-
-    @property
-    def grants(self) -> dict[str, Grant]:
-        return {each.digest: Grant(name=each.name, rights=each.rights, host=each.host) for each in self.tokens}
-
-    @property
-    def access(self) -> FleetAccess:
-        keys: dict[str, frozenset[str]] = {}
-        for entry in self.tokens:
-            for account, digest in entry.session_keys.items():
-                keys[account] = keys.get(account, frozenset()) | {digest}
-        return FleetAccess(grants=self.grants, session_keys=keys)
-
-    def entry_of(self, owner: "TokenOwner", digest: str | None) -> TokenEntry | None:
-        """Return the entry of the owner, which has this digest unless its folder or its machine was renamed."""
-        by_digest = (entry for entry in self.tokens if entry.digest == digest)
-        wanted = (owner.home_name, owner.rights, owner.host)
-        by_home = (entry for entry in self.tokens if (entry.home, entry.rights, entry.host) == wanted)
-        return next(by_digest, None) or next(by_home, None)
-
-    def with_revoked(self, digest: str) -> tuple[str, ...]:
-        return (*self.revoked, digest)[-MOST_REVOKED:]
-
-
 class TokenOwner(msgspec.Struct, frozen=True, kw_only=True):
     """Whose token it is: that of a home, or that of a host, which the home gives its worker."""
 
     home: Path
     rights: Rights
     host: str | None = None
-
-    @property
-    def home_name(self) -> str:
-        return home_name(self.home)
 
     @property
     def file(self) -> Path:
@@ -332,34 +305,36 @@ def join_fleet(
         full,
         read_only,
         session_secret=secret,
-        read=lambda: read_registry(store).access,
+        read=lambda: read_registry(store),
         reload=lambda: (load_token(home / FILES["full"]), load_token(home / FILES["read"])),
         now=now,
     )
 
 
-def own_token_of(store: Store, home: Path, rights: Rights) -> str:
-    """Return the token in the file of the home, and make sure that the fleet knows it."""
-    return _token_of(store, TokenOwner(home=home, rights=rights))
-
-
-def rotate_token(store: Store, home: Path, rights: Rights) -> str:
-    """Give the home a new token in place of its present one, which nobody accepts any more."""
-    return _rotate(store, TokenOwner(home=home, rights=rights))
+def own_token_of(store: Store, home: Path, rights: Rights, host: str | None = None) -> str:
+    """Return the token in the file of the home, its own or that of a host, and make sure that the fleet knows it."""
+    owner = TokenOwner(home=home, rights=rights, host=host)
+    make_private(str(owner.file.parent))
+    token = load_token(owner.file, host=host)
+    digest = digest_of(token.encode())
+    if all(entry.digest != digest for entry in read_registry(store).tokens):
+        _register(store, owner, token)
+    return token
 
 
 def host_token_of(store: Store, home: Path, host: str) -> str:
     """Return the token that this home gives the worker of a host, and make sure that the fleet knows it."""
-    owner = TokenOwner(home=home, rights="host", host=host)
-    make_private(str(owner.file.parent))
-    return _token_of(store, owner)
+    return own_token_of(store, home, "host", host)
 
 
-def rotate_host_token(store: Store, home: Path, host: str) -> str:
-    """Make a new token for a host. The present one of this home is refused from now on."""
-    owner = TokenOwner(home=home, rights="host", host=host)
+def rotate_token(store: Store, home: Path, rights: Rights, host: str | None = None) -> str:
+    """Give the home, or a host, a new token in place of its present one, which nobody accepts any more."""
+    owner = TokenOwner(home=home, rights=rights, host=host)
     make_private(str(owner.file.parent))
-    return _rotate(store, owner)
+    present = load_token(owner.file, host=host)
+    with store.together(), replacing_token(owner.file, host=host) as fresh:  # the file first: a failure keeps both
+        _register(store, owner, fresh, replaces=present)
+    return fresh
 
 
 def revoke_host_tokens(store: Store, home: Path, host: str) -> int:
@@ -371,23 +346,6 @@ def revoke_host_tokens(store: Store, home: Path, host: str) -> int:
             revoke_token(store, entry.name)
     TokenOwner(home=home, rights="host", host=host).file.unlink(missing_ok=True)
     return len(found)
-
-
-def _token_of(store: Store, owner: TokenOwner) -> str:
-    token = load_token(owner.file, host=owner.host)
-    if digest_of(token.encode()) not in read_registry(store).grants:
-        _register(store, owner, token)
-    return token
-
-
-def _rotate(store: Store, owner: TokenOwner) -> str:
-    present = load_token(owner.file, host=owner.host)
-    with (
-        store.together(),
-        replacing_token(owner.file, host=owner.host) as fresh,
-    ):  # the file first: a failure keeps both
-        _register(store, owner, fresh, replaces=present)
-    return fresh
 
 
 def revoke_token(store: Store, name: str) -> TokenEntry:
@@ -406,18 +364,15 @@ def revoke_token(store: Store, name: str) -> TokenEntry:
 
 def _register_session_keys(store: Store, digest: str, keys: dict[str, str]) -> None:
     """Store the digests of the keys with the token of their home. It needs no write if they are there."""
-
-    def changed(registry: TokenRegistry) -> TokenRegistry:
+    if all(each.digest != digest or each.session_keys == keys for each in read_registry(store).tokens):
+        return
+    with store.together():
+        registry = read_registry(store)
         entries = [
-            msgspec.structs.replace(entry, session_keys=keys) if entry.digest == digest else entry
-            for entry in registry.tokens
+            msgspec.structs.replace(each, session_keys=keys) if each.digest == digest else each
+            for each in registry.tokens
         ]
-        return msgspec.structs.replace(registry, tokens=tuple(entries))
-
-    known = read_registry(store)
-    if changed(known) != known:
-        with store.together():
-            _save(store, changed(read_registry(store)))
+        _save(store, msgspec.structs.replace(registry, tokens=tuple(entries)))
 
 
 def home_name(home: Path) -> str:
@@ -440,7 +395,7 @@ def _register(store: Store, owner: TokenOwner, token: str, *, replaces: str | No
             name=name,
             rights=owner.rights,
             digest=digest,
-            home=owner.home_name,
+            home=home_name(owner.home),
             since=time.time(),
             host=owner.host,
             session_keys={} if before is None else before.session_keys,

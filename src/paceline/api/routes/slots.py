@@ -1,10 +1,12 @@
 """The routes of slots, for programs in any language: acquire one and wait for it, renew, signal and release it.
 
-Also signals without a slot, and the status of scopes in seconds. `SlotShortcut` calls `acquire` and `release` without
+Also signals without a slot, and the status of scopes in seconds. `with_shortcut` calls `acquire` and `release` without
 the framework. Never here: who may enter, and how long a slot lasts; `engine/capacity/external_slots.py` decides that.
 """
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,7 +15,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from paceline.api import bodies
-from paceline.api.auth import App, Header, Receive, Scope, Send, send_whole
+from paceline.api.auth import App, Receive, Scope, Send, send_whole
 from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import (
     Ok,
@@ -32,9 +34,6 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.engine.capacity.leases import CallerGone, SlotRequest
 from paceline.errors import CapacityError, PacelineError, SlotLost, TicketConflict
 from paceline.store import StoredSlot
-
-SLOT_LOST = "slot_lost"
-
 
 NO_SUCH_SLOT = ResponseSpec(
     bodies.ErrorBody, generate_examples=False, description="There is no such slot: it was released, or lost long ago"
@@ -59,26 +58,29 @@ async def acquire_slot(request: Request[Any, Any, Any], context: Context) -> Res
     return await acquire(context, await bodies.read_body(request, SlotRequest), request.receive)  # type: ignore[arg-type]
 
 
-def _with_present_scope(context: ApiContext, body: SlotRequest) -> SlotRequest:
-    """Return the request for the scope that its login is counted under."""
-    scope = context.settings.login_scope(body.scope)
-    return body if scope == body.scope else msgspec.structs.replace(body, scope=scope)
-
-
 async def acquire(context: ApiContext, body: SlotRequest, receive: Receive) -> "JsonResponse":
+    body = msgspec.structs.replace(body, scope=context.settings.login_scope(body.scope))
     try:
-        outcome = await context.engine.leases.take(
-            _with_present_scope(context, body), hung_up=lambda: _disconnected(receive)
-        )
+        with _slot_errors():
+            outcome = await context.engine.leases.take(body, hung_up=lambda: _disconnected(receive))
     except CallerGone:
         return JsonResponse(None, 499)  # nobody reads the response
+    if isinstance(outcome, Deferred):
+        return JsonResponse(SlotDeferral(**fields_of(SlotDeferral, outcome)), 409)
+    return JsonResponse(_grant(outcome), 201)
+
+
+@contextlib.contextmanager
+def _slot_errors() -> Iterator[None]:
+    """Answer what keeps a slot from its program, each with a code of its own."""
+    try:
+        yield
+    except SlotLost as error:
+        raise bodies.HttpError(409, str(error), error.code) from None
     except TicketConflict as error:
-        return JsonResponse(bodies.ErrorBody("conflict", str(error)), 422)
+        raise bodies.HttpError(422, str(error), "conflict") from None
     except CapacityError as error:
         raise bodies.HttpError(503, str(error)) from None
-    if isinstance(outcome, Deferred):
-        return JsonResponse(_deferral(outcome), 409)
-    return JsonResponse(_grant(outcome), 201)
 
 
 @post(
@@ -88,12 +90,8 @@ async def acquire(context: ApiContext, body: SlotRequest, receive: Receive) -> "
     responses={404: NO_SUCH_SLOT, 409: LOST},
 )
 async def renew_slot(slot_id: FromPath[str], context: Context) -> Response[SlotGrant]:
-    try:
+    with _slot_errors():
         return JsonResponse(_grant(await context.engine.leases.renew(slot_id)), 200)
-    except SlotLost as error:
-        return JsonResponse(bodies.ErrorBody(SLOT_LOST, str(error)), 409)
-    except CapacityError as error:
-        raise bodies.HttpError(503, str(error)) from None
 
 
 @post(
@@ -105,12 +103,8 @@ async def renew_slot(slot_id: FromPath[str], context: Context) -> Response[SlotG
 )
 async def signal_slot(request: Request[Any, Any, Any], slot_id: FromPath[str], context: Context) -> Response[Ok]:
     signal = _signal(await bodies.read_body(request, SignalBody))
-    try:
+    with _slot_errors():
         context.engine.leases.report(slot_id, signal)
-    except SlotLost as error:
-        return JsonResponse(bodies.ErrorBody(SLOT_LOST, str(error)), 409)
-    except CapacityError as error:
-        raise bodies.HttpError(503, str(error)) from None
     return JsonResponse(Ok(), 200)
 
 
@@ -130,18 +124,14 @@ async def release_session(
     context: Context,
     session: Annotated[str, QueryParameter(description="The session that its slots were requested for")],
 ) -> SessionRelease:
-    try:
+    with _slot_errors():
         return SessionRelease(session=session, released=await context.engine.leases.release_session(session))
-    except CapacityError as error:
-        raise bodies.HttpError(503, str(error)) from None
 
 
 async def release(context: ApiContext, slot_id: str, *, was_used: bool = True) -> "JsonResponse":
-    try:
+    with _slot_errors():
         was_held = await context.engine.leases.release(slot_id, was_used=was_used)
-        return JsonResponse(SlotRelease(id=slot_id, released=was_held), 200)
-    except CapacityError as error:
-        raise bodies.HttpError(503, str(error)) from None
+    return JsonResponse(SlotRelease(id=slot_id, released=was_held), 200)
 
 
 @post(
@@ -184,10 +174,6 @@ def _grant(slot: StoredSlot) -> SlotGrant:
     return SlotGrant(id=slot.id, scope=slot.scopes[-1], token=slot.lease.token, expires_at=slot.lease.expires_at)
 
 
-def _deferral(why: Deferred) -> SlotDeferral:
-    return SlotDeferral(**fields_of(SlotDeferral, why))
-
-
 def _signal(body: SignalBody) -> AnySignal:
     """Return the signal of this kind. A field that it does not have is refused."""
     given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
@@ -203,16 +189,15 @@ def _signal(body: SignalBody) -> AnySignal:
 class JsonResponse(Response[Any]):
     """A response that encodes and sends itself: the framework's way takes longer than the engine needs for a slot."""
 
-    def __init__(self, content: object, status: int, *headers: Header) -> None:
+    def __init__(self, content: object, status: int) -> None:
         self.content = content  # the fields that only the framework reads are left out
         self.status_code = status
-        self._extra_headers = headers
 
     def to_asgi_response(self, *_: Any, **__: Any) -> Any:
         return self.send
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_whole(send, self.status_code or 0, msgspec.json.encode(self.content), self._extra_headers)
+        await send_whole(send, self.status_code or 0, msgspec.json.encode(self.content))
 
 
 log = logging.getLogger("paceline.api")
@@ -220,39 +205,35 @@ log = logging.getLogger("paceline.api")
 PATH: Final = "/v1/slots"
 
 
-class SlotShortcut:
-    """ASGI middleware that answers the two calls that programs make most, and passes everything else on.
+def with_shortcut(app: App, context: ApiContext) -> App:
+    """Return an application that answers the two calls that programs make most, and passes everything else on.
 
     The framework's routing and parameter handling take longer than everything else in these calls.
     """
 
-    def __init__(self, app: App, context: ApiContext) -> None:
-        self._app = app
-        self._context = context
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         slot_id = _slot_to_release(scope)
         if slot_id is None and not _is_acquire(scope):
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         try:
             if slot_id is None:
-                response = await self._acquire(scope, receive)
+                bodies.check_media_type(scope["headers"])
+                body = await bodies.decode_body(await _read_content(receive), SlotRequest)
+                response = await acquire(context, body, receive)
             else:
-                response = await release(self._context, slot_id)
+                response = await release(context, slot_id)
         except PacelineError as error:
-            status = bodies.status_of(error)
-            closing = [(b"connection", b"close")] if bodies.closes_connection(status, scope["headers"]) else []
-            response = JsonResponse(bodies.http_error_body(status, str(error)), status, *closing)
+            status, content = bodies.error_answer(PATH, error)
+            is_last = bodies.closes_connection(status, scope["headers"])
+            await send_whole(send, status, content, [(b"connection", b"close")] if is_last else [])
         except Exception:
             log.exception("%s %s failed", scope["method"], PATH)
-            response = JsonResponse(bodies.http_error_body(500, bodies.INTERNAL_ERROR), 500)
-        await response.send(scope, receive, send)
+            await send_whole(send, 500, bodies.error_json(PATH, 500, bodies.INTERNAL_ERROR))
+        else:
+            await response.send(scope, receive, send)
 
-    async def _acquire(self, scope: Scope, receive: Receive) -> JsonResponse:
-        bodies.check_media_type(scope["headers"])
-        body = await bodies.decode_body(await _read_content(receive), SlotRequest)
-        return await acquire(self._context, body, receive)
+    return serve
 
 
 def _is_acquire(scope: Scope) -> bool:

@@ -30,7 +30,6 @@ from paceline.api.tokens import (
     read_registry,
     revoke_host_tokens,
     revoke_token,
-    rotate_host_token,
     rotate_token,
 )
 from paceline.cli import output
@@ -641,7 +640,7 @@ def host_token_command(
         if name not in known or name == LOCAL_HOST:
             hint = did_you_mean(name, known) or "; `paceline hosts add NAME` adds one"
             raise UnknownName(f"there is no host {name!r:.80}{hint}")
-        made = (rotate_host_token if rotate else host_token_of)(home.store, home.path, name)
+        made = (rotate_token if rotate else own_token_of)(home.store, home.path, "host", name)
     output.print_answer({"name": name, "token": made}, made, as_json=as_json)
 
 
