@@ -21,7 +21,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_clients_give_idle_connections_up_before_the_server_does() -> None:
     async with serve(application) as served:
-        kept = served._server.config.timeout_keep_alive
+        kept = served.config.timeout_keep_alive
 
     given_up = (httpx.Limits().keepalive_expiry, httpx2.Limits().keepalive_expiry)
     assert [seconds is not None and seconds < kept for seconds in given_up] == [True, True]
@@ -60,7 +60,7 @@ async def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledge
     async with serve(slow) as served:
         asking = asyncio.create_task(ask(served.url))
         await slow.is_asked.wait()
-        (connection,) = served._server.server_state.connections
+        (connection,) = served.server_state.connections
         accepted = connection.transport.get_extra_info("socket")
         is_sent_at_once = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         slow.may_answer.set()

@@ -28,11 +28,15 @@ from litestar.params import FromPath
 from litestar.types import Scope as LitestarScope
 from msgspec import UNSET
 
-from paceline.api.auth import OPEN_PATH, App, Authentication, Receive, Scope, Send
+from paceline.api.auth import OPEN_PATH, Authentication
 from paceline.api.bodies import (
     SMALL_BYTES,
+    App,
     ConcurrencyErrorBody,
     ErrorBody,
+    Receive,
+    Scope,
+    Send,
     fold_path,
     is_concurrency,
     on_http_exception,
@@ -78,20 +82,6 @@ def create_standby_app(context: ApiContext, proxy: LeaderProxy, *, tokens: Acces
         await (proxy.pass_on if is_call else authenticated)(scope, receive, send)
 
     return serve
-
-
-class SwitchedApp:
-    """The application that a server serves now. It changes when the process takes or loses the lead."""
-
-    def __init__(self) -> None:
-        self.current: App = _starting
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.current(scope, receive, send)
-
-
-async def _starting(scope: Scope, receive: Receive, send: Send) -> None:
-    raise RuntimeError("the server was started before its application")
 
 
 @cache

@@ -6,7 +6,7 @@ Never here: what a request does.
 
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
@@ -14,17 +14,9 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from paceline.api.bodies import error_json
+from paceline.api.bodies import Answer, App, Header, Receive, Scope, Send, error_json, send_whole
 from paceline.api.tokens import AccessTokens, TokenEntry, change_key_of
 from paceline.engine.command_log import requested_by
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Header = tuple[bytes, bytes]
-Answer = tuple[int, bytes, tuple[Header, ...]]
-"""A whole response: its status, its body and its headers."""
 
 OPEN_PATH: Final = "/healthz"
 DASHBOARD_PATH: Final = "/"
@@ -163,13 +155,6 @@ class Authentication:
         cookie += "; Secure" if _is_tls(scope) else ""
         page = b"/#csrf=" + change_key_of(token) if grant.rights == "full" else b"/"
         return 303, b"", ((b"location", page), (b"set-cookie", cookie.encode()), (b"content-type", b"text/plain"))
-
-
-async def send_whole(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
-    """Send a whole response. It is JSON unless the headers name another type."""
-    given = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers
-    await send({"type": "http.response.start", "status": status, "headers": list(dict(given).items())})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _login_page(problem: str = "") -> Answer:

@@ -11,7 +11,7 @@ in either case. Never here: routes.
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
@@ -20,7 +20,16 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from paceline import errors
+from paceline.engine.capacity.leases import CallerGone
 from paceline.settings.checks import did_you_mean
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Header = tuple[bytes, bytes]
+Answer = tuple[int, bytes, tuple[Header, ...]]
+"""A whole response: its status, its body and its headers."""
 
 log = logging.getLogger("paceline.api")
 
@@ -49,6 +58,33 @@ DETAILS = {
 }
 OUTAGE = ". Nothing starts meanwhile, running sessions continue, and nothing is lost"
 INTERNAL_ERROR = "Internal error; see paceline.log"
+
+
+async def send_whole(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+    """Send a whole response. It is JSON unless the headers name another type."""
+    given = (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers
+    await send({"type": "http.response.start", "status": status, "headers": list(dict(given).items())})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has disconnected: after the body, that is the only message that can come."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_whole(receive: Receive, most: int) -> bytes | None:
+    """Return the body of a request; None if it has more than `most` bytes."""
+    content = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone
+        content += bytes(message.get("body", b""))
+        if len(content) > most:
+            return None
+        if not message.get("more_body", False):
+            return content
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -128,24 +128,6 @@ SILENT_SECONDS = 10.0
 HEARTBEAT = b": still here\n"
 
 
-class EventBody(msgspec.Struct, frozen=True):
-    """An event as clients receive it: the `data` of the stream."""
-
-    id: int
-    at: float
-    name: str
-    scope: str | None
-    unit: str | None
-    fields: dict[str, object]
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """Sent as `event: gap` to a reader that asked for more than is kept: what follows starts at `oldest`."""
-
-    after: int
-    oldest: int
-
-
 class EventFilter(msgspec.Struct, frozen=True):
     """Which events a reader wants: those of one unit, with these prefixes of names, or only changes that were made.
 
@@ -182,7 +164,8 @@ class Frame:
     def encoded(self) -> bytes:
         if self._encoded is None:
             event = self.event
-            body = EventBody(self.id, event.at, event.name, event.scope, event.unit, event.fields)
+            body = {"id": self.id, "at": event.at, "name": event.name, "scope": event.scope, "unit": event.unit}
+            body["fields"] = event.fields
             self._encoded = b"id: %d\ndata: %b\n\n" % (self.id, msgspec.json.encode(body))
         return self._encoded
 
@@ -281,8 +264,10 @@ class EventStream:
         return joined
 
     def _gap(self, position: int) -> tuple[bytes, int]:
+        """Return what a reader gets that asked for more than is kept: what follows starts at `oldest`."""
         oldest = self._oldest()
-        return b"event: gap\ndata: %b\n\n" % msgspec.json.encode(Gap(position, oldest)), oldest - 1
+        gap = {"after": position, "oldest": oldest}
+        return b"event: gap\ndata: %b\n\n" % msgspec.json.encode(gap), oldest - 1
 
     def _oldest(self) -> int:
         """Return the id of the first event that is kept, or will be."""

@@ -11,10 +11,21 @@ from typing import Any, Final
 
 import httpx
 
-from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS, App, Header, Receive, Scope, Send, send_whole
-from paceline.api.bodies import error_json
+from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS
+from paceline.api.bodies import (
+    App,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    disconnected,
+    error_json,
+    read_whole,
+    send_whole,
+)
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
+from paceline.engine.capacity.leases import CallerGone
 from paceline.engine.command_log import current_author
 from paceline.leadership.election import Leader, this_machine
 from paceline.protocols import error_body, family_of
@@ -79,14 +90,14 @@ class LeaderProxy:
             await _refuse(scope, send, 503, "this process does not lead; ask the one that does")
             return
         try:
-            body = await _read_body(receive)
-        except _ClientGone:
+            body = await read_whole(receive, LARGEST_BODY)
+        except CallerGone:
             return
         if body is None:
             await _refuse(scope, send, 413, f"the body has more than {LARGEST_BODY} bytes")
             return
         passing = asyncio.ensure_future(self._until_answered(scope, body, send))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(disconnected(receive))
         try:
             await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
@@ -116,7 +127,7 @@ class LeaderProxy:
                     why = str(error)
                 except httpx.TransportError as error:
                     why = f"{leader} does not answer at {leader.url} ({error or type(error).__name__})"
-                    if not _never_arrived(error):
+                    if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):  # it may have arrived
                         if broken_by == leader.owner or not _may_repeat(scope, body):
                             break
                         broken_by = leader.owner
@@ -186,14 +197,6 @@ class _CannotReach(Exception):
     """The leader has no address that may be used from here."""
 
 
-class _ClientGone(Exception):
-    """The client has closed its connection before its request was complete."""
-
-
-def _never_arrived(error: httpx.TransportError) -> bool:
-    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-
-
 def _may_repeat(scope: Scope, body: bytes) -> bool:
     """Return whether a request that may have arrived may go to the next leader: carrying it out twice is harmless."""
     takes_slot = scope["method"] == "POST" and scope["path"] == "/v1/slots"
@@ -209,27 +212,6 @@ def is_read(method: str, path: str) -> bool:
 def _passed(headers: Iterable[Header], *, is_call: bool) -> list[Header]:
     dropped = NOT_PASSED | {ON_BEHALF_HEADER, PASSED_HEADER} | (frozenset() if is_call else BROWSER_HEADERS)
     return [(name, value) for name, value in headers if name.lower() not in dropped]
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """Return the body of the request; None if it is too large."""
-    pieces, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGone
-        pieces.append(bytes(message.get("body", b"")))
-        size += len(pieces[-1])
-        if size > LARGEST_BODY:
-            return None
-        if not message.get("more_body", False):
-            return b"".join(pieces)
-
-
-async def _left(receive: Receive) -> None:
-    """Return when the client has closed its connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _forward(answer: httpx.Response, send: Send) -> None:

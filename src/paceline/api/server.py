@@ -160,30 +160,22 @@ def _bind_error(host: str, port: int, error: Exception) -> str:
     return f"cannot listen on {host}, port {port}: {reason}; give an address of this machine and a free port"
 
 
-class RunningServer:
-    """A server that accepts requests. `url` has no path."""
+class Server(uvicorn.Server):
+    """A uvicorn server that is ready when it says so, stops without delay, and installs no signal handlers.
 
-    def __init__(self, server: "_Server", host: str, port: int, *, is_tls: bool = False) -> None:
-        self._server = server
-        self.host = host
-        self.port = port
-        self.url = f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    `url` has no path.
+    """
 
-    def stop(self) -> None:
-        """Accept no more requests. Those in progress are finished, or cut off after `GRACE_SECONDS`."""
-        self._server.stop()
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that reports when it is ready, stops without delay, and installs no signal handlers."""
-
-    def __init__(self, config: uvicorn.Config, tls: ServerCertificate | None) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ServerCertificate | None, host: str, port: int) -> None:
         super().__init__(config)
         self._tls = tls
+        self.port = port
+        self.url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
         self.ready = asyncio.Event()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
+        """Accept no more requests. Those in progress are finished, or cut off after `GRACE_SECONDS`."""
         self.should_exit = True
         self._stopping.set()
 
@@ -234,7 +226,7 @@ async def serve(
     listening: socket.socket | None = None,
     http: Any = "httptools",
     tls: ServerCertificate | None = None,
-) -> AsyncIterator[RunningServer]:
+) -> AsyncIterator[Server]:
     """Serve the app until the block ends. Port 0 picks a free port; `http` may be a protocol class."""
     bound = bind(host, port) if listening is None else listening
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -251,14 +243,14 @@ async def serve(
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_IDLE_SECONDS,
     )
-    server = _Server(config, tls)
+    server = Server(config, tls, host, bound.getsockname()[1])
     serving = asyncio.ensure_future(server.serve(sockets=[bound]))
     ready = asyncio.ensure_future(server.ready.wait())
     try:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             await serving
-        yield RunningServer(server, host, bound.getsockname()[1], is_tls=tls is not None)
+        yield server
     finally:
         server.stop()
         ready.cancel()

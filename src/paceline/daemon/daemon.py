@@ -20,7 +20,8 @@ import msgspec
 import uvloop
 
 from paceline.agents.account import GatewayAddress
-from paceline.api.app import SwitchedApp, create_app, create_standby_app
+from paceline.api.app import create_app, create_standby_app
+from paceline.api.bodies import App, Receive, Scope, Send
 from paceline.api.context import ApiContext, StandbyEngine
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.server import ServerCertificate, bind, check_exposure, load_certificate, serve
@@ -71,7 +72,8 @@ class DaemonServer:
         self.home = home
         self.tokens = tokens
         self.listener = listener
-        self.app = SwitchedApp()
+        self.app: App
+        """What it serves. It changes when the process takes or loses the lead, and is set before the server starts."""
         self.stopping = asyncio.Event()
         """Set by the first stop signal."""
         self._hurry = asyncio.Event()
@@ -86,7 +88,9 @@ class DaemonServer:
         listener, gateway = self.listener, self._gateway
         protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
         with on_stop_signals(_stop_handler(self._stop, self._hurry)), _url_file(self.home, listener.url):
-            async with serve(self.app, listener.host, listening=listener.socket, http=protocol, tls=listener.tls):
+            async with serve(
+                self._asgi, listener.host, listening=listener.socket, http=protocol, tls=listener.tls
+            ):
                 try:
                     compile_patterns()
                     collect_seldom()
@@ -98,13 +102,16 @@ class DaemonServer:
                     await gateway.close()
                     self._background.close()
 
+    async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
     def begin_term(self, engine: Engine) -> None:
         """Start the engine, and serve its API and its slots from now on."""
         engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.session_secret))
         context = self.context(engine, since=time.time())
         context.calls = self._gateway.calls
         self._gateway.spend.use_store(self.home.store)
-        self.app.current = create_app(context, tokens=self.tokens, host=self.listener.host)
+        self.app = create_app(context, tokens=self.tokens, host=self.listener.host)
         self._gateway.use_limiter(engine.limiter, engine.metrics)
         self._gateway.access.keys.on_new = context.apply_commands
         self._term = engine, context
@@ -324,9 +331,7 @@ class FleetMember:
         server = self._server
         reader = StandbyEngine(self._store, self._settings, SystemClock())
         self._context = server.context(reader, since=time.time())
-        server.app.current = create_standby_app(
-            self._context, self._proxy, tokens=server.tokens, host=server.listener.host
-        )
+        server.app = create_standby_app(self._context, self._proxy, tokens=server.tokens, host=server.listener.host)
 
     def _stop_standing_by(self) -> None:
         if self._context is not None:

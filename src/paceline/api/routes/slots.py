@@ -15,7 +15,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from paceline.api import bodies
-from paceline.api.auth import App, Receive, Scope, Send, send_whole
+from paceline.api.bodies import App, Receive, Scope, Send, send_whole
 from paceline.api.context import ApiContext, Context
 from paceline.api.schemas import (
     Ok,
@@ -62,7 +62,7 @@ async def acquire(context: ApiContext, body: SlotRequest, receive: Receive) -> "
     body = msgspec.structs.replace(body, scope=context.settings.login_scope(body.scope))
     try:
         with _slot_errors():
-            outcome = await context.engine.leases.take(body, hung_up=lambda: _disconnected(receive))
+            outcome = await context.engine.leases.take(body, hung_up=lambda: bodies.disconnected(receive))
     except CallerGone:
         return JsonResponse(None, 499)  # nobody reads the response
     if isinstance(outcome, Deferred):
@@ -163,12 +163,6 @@ def _present(context: ApiContext, scope: str) -> str:
     return context.settings.login_scope(canonical_scope(scope))
 
 
-async def _disconnected(receive: Receive) -> None:
-    """Return once the client has disconnected: after the body, that is the only message that can come."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 def _grant(slot: StoredSlot) -> SlotGrant:
     assert slot.lease is not None
     return SlotGrant(id=slot.id, scope=slot.scopes[-1], token=slot.lease.token, expires_at=slot.lease.expires_at)
@@ -219,14 +213,18 @@ def with_shortcut(app: App, context: ApiContext) -> App:
         try:
             if slot_id is None:
                 bodies.check_media_type(scope["headers"])
-                body = await bodies.decode_body(await _read_content(receive), SlotRequest)
-                response = await acquire(context, body, receive)
+                content = await bodies.read_whole(receive, bodies.SMALL_BYTES)
+                if content is None:
+                    raise bodies.HttpError(413, bodies.DETAILS[413])
+                response = await acquire(context, await bodies.decode_body(content, SlotRequest), receive)
             else:
                 response = await release(context, slot_id)
+        except CallerGone:
+            return
         except PacelineError as error:
-            status, content = bodies.error_answer(PATH, error)
+            status, answer = bodies.error_answer(PATH, error)
             is_last = bodies.closes_connection(status, scope["headers"])
-            await send_whole(send, status, content, [(b"connection", b"close")] if is_last else [])
+            await send_whole(send, status, answer, [(b"connection", b"close")] if is_last else [])
         except Exception:
             log.exception("%s %s failed", scope["method"], PATH)
             await send_whole(send, 500, bodies.error_json(PATH, 500, bodies.INTERNAL_ERROR))
@@ -247,14 +245,3 @@ def _slot_to_release(scope: Scope) -> str | None:
     path: str = scope["path"]
     before, _, slot_id = path.rpartition("/")
     return slot_id if before == PATH and slot_id else None
-
-
-async def _read_content(receive: Receive) -> bytes:
-    content = b""
-    while True:
-        message = await receive()
-        content += bytes(message.get("body", b""))
-        if len(content) > bodies.SMALL_BYTES:
-            raise bodies.HttpError(413, bodies.DETAILS[413])
-        if not message.get("more_body", False):
-            return content
