@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 
-from paceline.api.auth import App, Receive, Scope, Send
+from paceline.api.bodies import App, Receive, Scope, Send
 from paceline.api.leader_proxy import PATIENCE_SECONDS, LeaderProxy, is_read
 from paceline.api.server import serve
 from paceline.api.tokens import AccessTokens

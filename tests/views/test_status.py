@@ -7,7 +7,6 @@ from paceline.store import Campaign, UnitCounts
 from paceline.store.interface import CampaignState, UnitTotals
 from paceline.views.status import (
     VERSION,
-    EngineProcess,
     EngineState,
     PoolState,
     StatusSummary,
@@ -17,7 +16,7 @@ from paceline.views.status import (
     total_counts,
 )
 
-LEADER = EngineProcess(pid=7, since=NOW - 60)
+LEADER = EngineState(state="leading", since=NOW - 60, version=VERSION, pid=7)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def test_a_campaign_that_ended_long_ago_does_not_slow_the_one_that_runs() -> Non
     throughput = Throughput(store)
     throughput.catch_up(3010.0)
 
-    assert throughput.rate("new", 5, 3010.0) == CompletionRate(per_hour=1, pace=60.0, eta=3060.0)
-    assert throughput.rate_of_all({"old": 0, "new": 5}, 3010.0) == CompletionRate(
+    assert throughput.rate({"new": 5}, 3010.0, "new") == CompletionRate(per_hour=1, pace=60.0, eta=3060.0)
+    assert throughput.rate({"old": 0, "new": 5}, 3010.0) == CompletionRate(
         per_hour=2, pace=2 * 3600.0 / 2010.0, eta=3060.0
     )
 
@@ -72,10 +72,8 @@ def test_what_waits_behind_another_campaign_is_counted_at_the_speed_of_that() ->
     throughput = Throughput(store)
     throughput.catch_up(1010.0)
 
-    assert throughput.rate_of_all({"first": 1, "second": 3}, 1010.0) == CompletionRate(
-        per_hour=1, pace=60.0, eta=1050.0
-    )
-    assert throughput.rate_of_all({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, pace=60.0, eta=None)
+    assert throughput.rate({"first": 1, "second": 3}, 1010.0) == CompletionRate(per_hour=1, pace=60.0, eta=1050.0)
+    assert throughput.rate({"first": 0, "second": 3}, 1010.0) == CompletionRate(per_hour=1, pace=60.0, eta=None)
 
 
 def test_the_rest_is_never_done_before_the_next_parked_unit_resumes() -> None:

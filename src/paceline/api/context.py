@@ -44,7 +44,7 @@ from paceline.settings import Settings
 from paceline.store import Balances, Campaign, Store, StoredEvent
 from paceline.views.capacity import FleetState, is_busy, read_fleet
 from paceline.views.gateway_calls import GatewayCalls, GatewayCounts
-from paceline.views.status import EngineProcess, Throughput
+from paceline.views.status import VERSION, EngineState, Throughput
 from paceline.views.timeline import HOUR_SECONDS, LONGEST_HOURS, Timeline, TimelineView, last_id_before, new_limit
 from paceline.views.units import SessionView, session_view, stored_session_view
 from paceline.views.why import stored_waits
@@ -487,12 +487,17 @@ class ApiContext:
         ]
 
     @property
-    def process(self) -> EngineProcess:
+    def process(self) -> EngineState:
         """This process, and who leads if it stands by."""
         host = socket.gethostname() if self.store.is_shared else None
-        leader = None if self.leads else str(present_leader(self.store) or "nobody")
-        return EngineProcess(
-            pid=os.getpid(), since=self._since, leads=self.leads, host=host, leader=leader, trouble=self.trouble
+        return EngineState(
+            state="leading" if self.leads else "standby",
+            since=self._since,
+            version=VERSION,
+            pid=os.getpid(),
+            host=host,
+            leader=None if self.leads else str(present_leader(self.store) or "nobody"),
+            trouble=self.trouble,
         )
 
     @property

@@ -22,15 +22,11 @@ from paceline.views.why import Need, Wait, Why
 LimitNumber = Annotated[int, Meta(ge=1, le=LARGEST_LIMIT)]
 
 
-class ResponseSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the bodies that the API sends."""
-
-
 class RequestSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the bodies that clients send. Unknown fields are refused, because ignoring one would hide a mistake."""
 
 
-class Ok(ResponseSchema, frozen=True, kw_only=True):
+class Ok(msgspec.Struct, frozen=True, kw_only=True):
     """The request was carried out."""
 
     ok: bool = True
@@ -51,34 +47,34 @@ class CooldownBody(msgspec.Struct, frozen=True):
     cooldownMs: Annotated[int, Meta(ge=0)]  # noqa: N815
 
 
-class ScopeLimit(ResponseSchema, frozen=True, kw_only=True):
+class ScopeLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The configured limit of a scope or pattern."""
 
     providerId: str  # noqa: N815
     limit: int
 
 
-class ScopeLimits(ResponseSchema, frozen=True, kw_only=True):
+class ScopeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Every configured limit."""
 
     limits: list[ScopeLimit]
 
 
-class LimitRemoved(ResponseSchema, frozen=True, kw_only=True):
+class LimitRemoved(msgspec.Struct, frozen=True, kw_only=True):
     """The scope has no limit any more."""
 
     ok: bool
     providerId: str  # noqa: N815
 
 
-class ScopeCooldown(ResponseSchema, frozen=True, kw_only=True):
+class ScopeCooldown(msgspec.Struct, frozen=True, kw_only=True):
     """The cooldown of a scope or pattern, in milliseconds."""
 
     providerId: str  # noqa: N815
     cooldownMs: int  # noqa: N815
 
 
-class ScopeRestored(ResponseSchema, frozen=True, kw_only=True):
+class ScopeRestored(msgspec.Struct, frozen=True, kw_only=True):
     """The scope is back at its configured limit, null for unlimited."""
 
     ok: bool
@@ -131,7 +127,7 @@ class ConcurrencyRow(ScopeFigures, frozen=True, kw_only=True, omit_defaults=True
     learnt: ConcurrencyLearnt | None = None
 
 
-class ScopeRate(ResponseSchema, frozen=True, kw_only=True):
+class ScopeRate(msgspec.Struct, frozen=True, kw_only=True):
     """The configured rate of a scope or pattern: runs and tokens in a minute; null for any number."""
 
     providerId: str  # noqa: N815
@@ -146,7 +142,7 @@ class RateBody(RequestSchema, frozen=True, kw_only=True):
     tpm: LimitNumber | None = None
 
 
-class ConcurrencyStatus(ResponseSchema, frozen=True, kw_only=True):
+class ConcurrencyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Every scope but the pools `sessions` and `runs`, which would count each slot again."""
 
     providers: list[ConcurrencyRow]
@@ -155,7 +151,7 @@ class ConcurrencyStatus(ResponseSchema, frozen=True, kw_only=True):
 # -- the fleet -------------------------------------------------------------------------------------
 
 
-class PoolSize(ResponseSchema, frozen=True, kw_only=True):
+class PoolSize(msgspec.Struct, frozen=True, kw_only=True):
     """How many sessions may run at once; null for no limit."""
 
     sessions: int | None
@@ -188,25 +184,25 @@ class UnitRetry(RequestSchema, frozen=True, kw_only=True):
     """Whether it gives up its conversation, and starts again on any of its accounts."""
 
 
-class Sessions(ResponseSchema, frozen=True, kw_only=True):
+class Sessions(msgspec.Struct, frozen=True, kw_only=True):
     """Every live session."""
 
     sessions: list[SessionView]
 
 
-class Accounts(ResponseSchema, frozen=True, kw_only=True):
+class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     """Every account of the settings."""
 
     accounts: list[AccountView]
 
 
-class Windows(ResponseSchema, frozen=True, kw_only=True):
+class Windows(msgspec.Struct, frozen=True, kw_only=True):
     """Every quota window."""
 
     windows: list[ScopeWindow]
 
 
-class Overview(ResponseSchema, frozen=True, kw_only=True):
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at one moment. Events with an id above `last_event_id` are not part of it yet."""
 
     at: float
@@ -225,7 +221,7 @@ class Overview(ResponseSchema, frozen=True, kw_only=True):
 # -- campaigns -------------------------------------------------------------------------------------
 
 
-class Campaigns(ResponseSchema, frozen=True, kw_only=True):
+class Campaigns(msgspec.Struct, frozen=True, kw_only=True):
     """Every campaign."""
 
     campaigns: list[CampaignView]
@@ -245,7 +241,7 @@ class CampaignBody(RequestSchema, frozen=True, kw_only=True):
     units: dict[str, Any] | None = None
 
 
-class CampaignStates(ResponseSchema, frozen=True, kw_only=True):
+class CampaignStates(msgspec.Struct, frozen=True, kw_only=True):
     """The campaigns whose state the request changed, and their new state."""
 
     campaigns: list[str]
@@ -255,14 +251,14 @@ class CampaignStates(ResponseSchema, frozen=True, kw_only=True):
 # -- units -----------------------------------------------------------------------------------------
 
 
-class Results(ResponseSchema, frozen=True, kw_only=True):
+class Results(msgspec.Struct, frozen=True, kw_only=True):
     """A page of what units did. `cursor` continues after it."""
 
     results: list[ResultRow]
     cursor: str | None
 
 
-class Units(ResponseSchema, frozen=True, kw_only=True):
+class Units(msgspec.Struct, frozen=True, kw_only=True):
     """A page of units. It may be shorter than its limit; there is more while there is a cursor."""
 
     units: list[UnitView]
@@ -277,7 +273,7 @@ class WhyAnswer(Why, frozen=True, kw_only=True):
     others: list[Why]
 
 
-class UnitLog(ResponseSchema, frozen=True, kw_only=True):
+class UnitLog(msgspec.Struct, frozen=True, kw_only=True):
     """The end of an attempt's output, without control characters. Channels that were not requested are null.
 
     `transcript` is what was said, done and answered in it, or its last screen; null if one channel was requested.
@@ -295,7 +291,7 @@ class UnitLog(ResponseSchema, frozen=True, kw_only=True):
 # -- slots -----------------------------------------------------------------------------------------
 
 
-class SlotGrant(ResponseSchema, frozen=True, kw_only=True):
+class SlotGrant(msgspec.Struct, frozen=True, kw_only=True):
     """A slot. `token` grows with every grant: a resource that the slot protects can refuse an older one."""
 
     id: str
@@ -304,7 +300,7 @@ class SlotGrant(ResponseSchema, frozen=True, kw_only=True):
     expires_at: float
 
 
-class SlotDeferral(ResponseSchema, frozen=True, kw_only=True):
+class SlotDeferral(msgspec.Struct, frozen=True, kw_only=True):
     """No slot within the wait, and what binds. `retry_at` is when that may change, `position` the rank in the queue."""
 
     error: Literal["deferred"] = "deferred"
@@ -315,7 +311,7 @@ class SlotDeferral(ResponseSchema, frozen=True, kw_only=True):
     position: int | None
 
 
-class SlotRelease(ResponseSchema, frozen=True, kw_only=True):
+class SlotRelease(msgspec.Struct, frozen=True, kw_only=True):
     """`released` is false if there was nothing to release: the slot was released before, or its lease expired."""
 
     ok: bool = True
@@ -323,7 +319,7 @@ class SlotRelease(ResponseSchema, frozen=True, kw_only=True):
     released: bool
 
 
-class SessionRelease(ResponseSchema, frozen=True, kw_only=True):
+class SessionRelease(msgspec.Struct, frozen=True, kw_only=True):
     """`released` is how many slots the session had: its own, and those of its runs."""
 
     ok: bool = True
@@ -377,7 +373,7 @@ class ScopeSignalBody(SignalBody, frozen=True, kw_only=True):
     scope: str
 
 
-class Scopes(ResponseSchema, frozen=True, kw_only=True):
+class Scopes(msgspec.Struct, frozen=True, kw_only=True):
     """The status of scopes, with times in seconds."""
 
     scopes: list[ScopeStatus]

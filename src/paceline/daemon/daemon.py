@@ -88,9 +88,7 @@ class DaemonServer:
         listener, gateway = self.listener, self._gateway
         protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
         with on_stop_signals(_stop_handler(self._stop, self._hurry)), _url_file(self.home, listener.url):
-            async with serve(
-                self._asgi, listener.host, listening=listener.socket, http=protocol, tls=listener.tls
-            ):
+            async with serve(self._asgi, listener.host, listening=listener.socket, http=protocol, tls=listener.tls):
                 try:
                     compile_patterns()
                     collect_seldom()

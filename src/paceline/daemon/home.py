@@ -32,7 +32,7 @@ from paceline.settings.model import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
 from paceline.views.capacity import FleetState, read_fleet
 from paceline.views.safe_text import printable
-from paceline.views.status import EngineProcess
+from paceline.views.status import VERSION, EngineState
 from paceline.views.why import Why, explain_unit, stored_waits
 
 if TYPE_CHECKING:
@@ -151,12 +151,19 @@ class Home:
     def last_event_id(self) -> int:
         return self.store.append_events([])
 
-    def leader_process(self) -> EngineProcess | None:
-        """Return the process of the engine that leads."""
+    def leader_process(self) -> EngineState | None:
+        """Return the engine that leads."""
         leader = self.engine_leader()
         if leader is None:
             return None
-        return EngineProcess(pid=leader.pid, since=leader.since, host=leader.host or None, trouble=self.trouble)
+        return EngineState(
+            state="leading",
+            since=leader.since,
+            version=VERSION,
+            pid=leader.pid,
+            host=leader.host or None,
+            trouble=self.trouble,
+        )
 
 
 @contextlib.contextmanager

@@ -61,46 +61,38 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a replayed campaign really took."""
 
 
-class Forecaster:
-    """The runs of campaigns of one store, from its state at one moment."""
+def forecast_plan(store: Store, settings: EngineSettings, campaign: Campaign, units: int, *, now: float) -> Forecast:
+    """Return the forecast for a campaign with so many units left, next to the stored campaigns."""
+    _check_size(units)
+    state = OfflineState(store, settings, now, extra=[campaign])
+    reader = BasisReader(store, settings.campaign_accounts, state.governor, now)
+    basis, work = reader.of_plan(campaign, units)
+    return _Runs([work, *reader.other_works(campaign)], basis, state, settings, now).forecast()
 
-    def __init__(self, store: Store, settings: EngineSettings, *, now: float) -> None:
-        self._store = store
-        self._accounts = settings.campaign_accounts
-        self._settings = settings
-        self._now = now
 
-    def forecast_plan(self, campaign: Campaign, units: int) -> Forecast:
-        """Return the forecast for a campaign with so many units left, next to the stored campaigns."""
-        _check_size(units)
-        state = OfflineState(self._store, self._settings, self._now, extra=[campaign])
-        reader = BasisReader(self._store, self._accounts, state.governor, self._now)
-        basis, work = reader.of_plan(campaign, units)
-        works = [work, *reader.other_works(campaign)]
-        return _Runs(works, basis, state, self._settings, self._now).forecast()
+def forecast_replay(store: Store, settings: EngineSettings, name: str, *, now: float) -> Forecast:
+    """Return the forecast for a campaign that has run, with the present settings and no other campaign."""
+    campaign = _replayed_campaign(store, settings, name)
+    past = read_history(store, campaign=name).units
+    if not past:
+        raise InvalidInput(f"no unit of {name} is done, so there is nothing to replay")
+    _check_size(len(past))
+    state = OfflineState(store, settings, now, extra=[campaign])
+    basis, work = BasisReader(store, settings.campaign_accounts, state.governor, now).of_replay(campaign, past)
+    forecast = _Runs([work], basis, state, settings, now).forecast()
+    took = max(unit.ended_at for unit in past) - min(unit.began_at for unit in past)
+    return msgspec.structs.replace(forecast, took=took)
 
-    def replay(self, name: str) -> Forecast:
-        """Return the forecast for a campaign that has run, with the present settings and no other campaign."""
-        campaign = self._replayed_campaign(name)
-        past = read_history(self._store, campaign=name).units
-        if not past:
-            raise InvalidInput(f"no unit of {name} is done, so there is nothing to replay")
-        _check_size(len(past))
-        state = OfflineState(self._store, self._settings, self._now, extra=[campaign])
-        basis, work = BasisReader(self._store, self._accounts, state.governor, self._now).of_replay(campaign, past)
-        runs = _Runs([work], basis, state, self._settings, self._now)
-        began = min(unit.began_at for unit in past)
-        return msgspec.structs.replace(runs.forecast(), took=max(unit.ended_at for unit in past) - began)
 
-    def _replayed_campaign(self, name: str) -> Campaign:
-        campaign = find_campaign(self._store, name)
-        accounts = tuple(account.id for account in usable_accounts(self._accounts, campaign))
-        if campaign.accounts and not accounts:
-            raise InvalidInput(
-                f"{name} runs on {', '.join(campaign.accounts)}, which the settings do not have: "
-                f"add [accounts.{campaign.accounts[0]}] to paceline.toml"
-            )
-        return msgspec.structs.replace(campaign, state="active", deadline=None, accounts=accounts)
+def _replayed_campaign(store: Store, settings: EngineSettings, name: str) -> Campaign:
+    campaign = find_campaign(store, name)
+    accounts = tuple(account.id for account in usable_accounts(settings.campaign_accounts, campaign))
+    if campaign.accounts and not accounts:
+        raise InvalidInput(
+            f"{name} runs on {', '.join(campaign.accounts)}, which the settings do not have: "
+            f"add [accounts.{campaign.accounts[0]}] to paceline.toml"
+        )
+    return msgspec.structs.replace(campaign, state="active", deadline=None, accounts=accounts)
 
 
 def _check_size(units: int) -> None:

@@ -33,20 +33,21 @@ WRONG_ADVICE = (None, 0.0, 0.01, 3600.0, 86400.0, 1e18, -5.0)
 """What a wrong Retry-After says: nothing, far too little, far too much, and what cannot be meant."""
 
 
-class StrangerVisit(msgspec.Struct, frozen=True):
-    """Places of the account that somebody else takes for a while."""
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """A period of trouble. `announced` is the end that the provider announces, if it does."""
 
     begins: float
     ends: float
-    places: int
+    announced: float | None = None
+    moves_by: float | None = 0.0
+    """By how much the announced end moves once it is reached and the trouble has not ended; None: it says no more."""
+    places: int = 1
+    """Places of the account that somebody else takes meanwhile."""
 
-
-class WindowState(msgspec.Struct):
-    """One closed window: when it really reopens, what it announces, and by how much that moves once it is reached."""
-
-    reopens: float
-    announced: float | None
-    moves_by: float | None = None
+    def announced_at(self, now: float) -> float | None:
+        if self.announced is None or now < self.announced:
+            return self.announced
+        return None if self.moves_by is None else self.announced + self.moves_by
 
 
 class FaultyProvider:
@@ -62,12 +63,12 @@ class FaultyProvider:
         self._visits = _draw_visits(rng, start, self._cap)
         self._lies = rng.random() < 0.7
         self._calls_left = rng.randint(5, 40)
-        self._window: WindowState | None = None
+        self._window: Trouble | None = None
         self.moved = self.crowded = self.misled = 0
 
     def answer(self, ticket: str, live: int, elapsed: float, wall: float) -> AnySignal:
         """Return the signal of one call, made while `live` tickets hold a place on the account."""
-        if self._window is not None and elapsed >= self._window.reopens:
+        if self._window is not None and elapsed >= self._window.ends:
             self._window, self._calls_left = None, self._random.randint(5, 40)
         if self._window is None and self._calls_left <= 0:
             self._window = _draw_window(self._random, elapsed)
@@ -80,11 +81,9 @@ class FaultyProvider:
         self._calls_left -= 1
         return Succeeded(ticket=ticket, tokens=self._random.randrange(5000))
 
-    def _closed(self, window: WindowState, ticket: str, elapsed: float, wall: float) -> AnySignal:
-        announced = window.announced
-        if announced is not None and elapsed >= announced:
-            self.moved += 1
-            announced = None if window.moves_by is None else announced + window.moves_by
+    def _closed(self, window: Trouble, ticket: str, elapsed: float, wall: float) -> AnySignal:
+        self.moved += window.announced is not None and elapsed >= window.announced
+        announced = window.announced_at(elapsed)
         resets_at = None if announced is None else wall + announced - elapsed
         return QuotaClosed(resets_at=resets_at, window="5h", ticket=ticket, source="field")
 
@@ -95,22 +94,22 @@ class FaultyProvider:
         return self._random.choice(WRONG_ADVICE)
 
 
-def strangers_at(visits: Iterable[StrangerVisit], now: float) -> int:
+def strangers_at(visits: Iterable[Trouble], now: float) -> int:
     """Return how many places strangers take."""
     return sum(visit.places for visit in visits if visit.begins <= now < visit.ends)
 
 
-def _draw_visits(rng: random.Random, start: float, cap: int) -> tuple[StrangerVisit, ...]:
+def _draw_visits(rng: random.Random, start: float, cap: int) -> tuple[Trouble, ...]:
     """Draw visits of strangers. One of them may take all places."""
     visits, at = [], start
     for _ in range(rng.randint(0, 6)):
         at += rng.expovariate(1 / 200.0)
-        visits.append(StrangerVisit(at, at + rng.uniform(5.0, 600.0), rng.randint(1, cap)))
+        visits.append(Trouble(begins=at, ends=at + rng.uniform(5.0, 600.0), places=rng.randint(1, cap)))
         at = visits[-1].ends
     return tuple(visits)
 
 
-def _draw_window(rng: random.Random, now: float) -> WindowState:
+def _draw_window(rng: random.Random, now: float) -> Trouble:
     """Draw a closed window that reopens as announced, earlier, minutes late, or without an announcement.
 
     A late one announces one whole window later once its time is reached, or says nothing more.
@@ -118,15 +117,16 @@ def _draw_window(rng: random.Random, now: float) -> WindowState:
     announced = now + rng.choice((60.0, 900.0, 3600.0, WINDOW_SECONDS))
     match rng.randrange(5):
         case 0:
-            return WindowState(announced, announced)
+            ends, moves_by = announced, None
         case 1:
-            return WindowState(now + (announced - now) * rng.random(), announced)
+            ends, moves_by = now + (announced - now) * rng.random(), None
         case 2:
-            return WindowState(announced + rng.uniform(30.0, 1800.0), announced, WINDOW_SECONDS)
+            ends, moves_by = announced + rng.uniform(30.0, 1800.0), WINDOW_SECONDS
         case 3:
-            return WindowState(announced + rng.uniform(30.0, 1800.0), announced)
+            ends, moves_by = announced + rng.uniform(30.0, 1800.0), None
         case _:
-            return WindowState(announced, None)
+            return Trouble(begins=now, ends=announced)
+    return Trouble(begins=now, ends=ends, announced=announced, moves_by=moves_by)
 
 
 HOUR = 3600.0
@@ -135,19 +135,6 @@ ODD_WAITS = (0.0, 0.05, 2.0, 600.0, 86400.0, 1e15, -3.0)
 """What a wrong Retry-After announces: far too little, far too much, and what cannot be meant."""
 NOTICE_SECONDS = 30.0
 """How long a session continues after it has met its limit, before it ends by itself."""
-
-
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """A period of trouble. `announced` is the end that the provider announces, if it does."""
-
-    begins: float
-    ends: float
-    announced: float | None = None
-    moves_by: float = 0.0
-    """By how much the announced end moves once it is reached and the trouble has not ended."""
-
-    def announced_at(self, now: float) -> float | None:
-        return self.announced if self.announced is None or now < self.announced else self.announced + self.moves_by
 
 
 class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +148,6 @@ class AccountTroubles(msgspec.Struct, frozen=True, kw_only=True):
     penalty: float = 0.0
     burst: int | None = None
     outages: tuple[Trouble, ...] = ()
-    visits: tuple[StrangerVisit, ...] = ()
     retry_after: tuple[float, ...] = (2.0,)
     """What refusals announce, one after the other."""
     contradicts: bool = False
@@ -194,13 +180,14 @@ def draw_faults(rng: random.Random, start: float, hours: float) -> AccountTroubl
     """Draw a night of trouble with announcements that are wrong: moving resets, crowds of strangers, odd waits."""
     end = start + hours * HOUR
     troubles = draw_troubles(rng, start, hours)
-    visits, at = [], start
+    visits, at = list(troubles.foreign), start
     while (at := at + rng.uniform(600.0, 2 * HOUR)) < end:
-        visits.append(StrangerVisit(at, min(end, at + rng.uniform(300.0, 2 * HOUR)), rng.randint(1, 6)))
+        ends = min(end, at + rng.uniform(300.0, 2 * HOUR))
+        visits.append(Trouble(begins=at, ends=ends, places=rng.randint(1, 6)))
     return msgspec.structs.replace(
         troubles,
         closed=_draw_moving(rng, start, end),
-        visits=tuple(visits),
+        foreign=tuple(visits),
         retry_after=tuple(rng.choice(ODD_WAITS) for _ in range(7)),
         contradicts=False,
     )
@@ -276,8 +263,7 @@ class SimulatedAccount:
             printed = transcripts.init(session) + transcripts.retry(5.0, nth=10, status=529, session=session)
             return Run(stdout=printed, exit_code=1, seconds=1.0)
         lagging = sum(end <= now < end + troubles.lag for end in self._ends)
-        foreign = sum(trouble.begins <= now < trouble.ends for trouble in troubles.foreign)
-        foreign += strangers_at(troubles.visits, now)
+        foreign = strangers_at(troubles.foreign, now)
         recent = sum(now - 1.0 < start for start in self._starts)
         is_full = live + lagging + foreign >= troubles.caps[bisect_right(troubles.caps, (now, 1 << 30)) - 1][1]
         is_burst = troubles.burst is not None and recent >= troubles.burst

@@ -4,7 +4,7 @@ It reads a page of units at a time and keeps sums and a few units, so it takes t
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -67,8 +67,8 @@ class ReportBuilder:
         self._totals = WorkTotals()
         self._first_started_at: float | None = None
         self._last_ended_at: float | None = None
-        self._slowest = _Largest()
-        self._most_expensive = _Largest()
+        self._slowest: list[Unit] = []
+        self._most_expensive: list[Unit] = []
 
     def steps(self) -> Iterator[None]:
         """Read one page of units per step."""
@@ -77,6 +77,8 @@ class ReportBuilder:
             page = self._store.units(campaign=self._campaign.name, limit=PAGE_UNITS, cursor=cursor)
             for unit in page.units:
                 self._add(unit)
+            self._slowest = _largest((*self._slowest, *page.units), _ran_seconds)
+            self._most_expensive = _largest((*self._most_expensive, *page.units), _dollars)
             cursor = page.cursor
             if cursor is None:
                 return
@@ -93,8 +95,8 @@ class ReportBuilder:
             units=self._store.counts()[campaign.name],
             totals=self._totals,
             needs_you=self._needs_you(),
-            slowest=self._slowest.units(),
-            most_expensive=self._most_expensive.units(),
+            slowest=[_listed(unit) for unit in self._slowest],
+            most_expensive=[_listed(unit) for unit in self._most_expensive],
         )
 
     def _add(self, unit: Unit) -> None:
@@ -104,9 +106,6 @@ class ReportBuilder:
             self._first_started_at = min(started, self._first_started_at or started)
         if ended is not None and started is not None:
             self._last_ended_at = max(ended, self._last_ended_at or ended)
-        cost = unit.result.cost
-        self._slowest.add(unit.result.ran_seconds, unit)
-        self._most_expensive.add((cost.billed or 0.0) + (cost.imputed or 0.0), unit)
 
     def _needs_you(self) -> list[ListedUnit]:
         found: list[ListedUnit] = []
@@ -116,24 +115,17 @@ class ReportBuilder:
         return found
 
 
-class _Largest:
-    """The few units with the largest values, larger first. A value of 0 is none."""
+def _largest(units: Iterable[Unit], value_of: Callable[[Unit], float]) -> list[Unit]:
+    """Return the few units with the largest values, larger first, of equal ones the first. A value of 0 is none."""
+    return heapq.nlargest(MOST_NOTABLE, (unit for unit in units if value_of(unit) > 0), key=value_of)
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, ListedUnit]] = []
-        self._count = 0
 
-    def add(self, value: float, unit: Unit) -> None:
-        if value <= 0:
-            return
-        self._count += 1  # of equal ones the first stays
-        if len(self._heap) < MOST_NOTABLE:
-            heapq.heappush(self._heap, (value, -self._count, _listed(unit)))
-        elif value > self._heap[0][0]:
-            heapq.heapreplace(self._heap, (value, -self._count, _listed(unit)))
+def _ran_seconds(unit: Unit) -> float:
+    return unit.result.ran_seconds
 
-    def units(self) -> list[ListedUnit]:
-        return [unit for _, _, unit in sorted(self._heap, key=lambda entry: entry[:2], reverse=True)]
+
+def _dollars(unit: Unit) -> float:
+    return (unit.result.cost.billed or 0.0) + (unit.result.cost.imputed or 0.0)
 
 
 def _listed(unit: Unit) -> ListedUnit:

@@ -163,9 +163,7 @@ def revoked_key_view(record: ClientKey) -> RevokedKeyView:
 
 
 def _fields(record: ClientKey) -> dict[str, Any]:
-    budget = None if record.budget is None else record.budget.text
-    times = {"created_at": record.created_at, "revoked_at": record.revoked_at}
-    return {**fields_of(KeyRules, record), **times, "budget": budget}
+    return fields_of(KeyView, record) | {"budget": None if record.budget is None else record.budget.text}
 
 
 # -- the fleet ---------------------------------------------------------------------------------------
@@ -433,11 +431,8 @@ def _payers(fleet: FleetState, campaign: Campaign) -> list[tuple[str, tuple[str,
     found = fleet.settings.campaign_accounts(campaign.agent, campaign.accounts)
     if not found and not campaign.accounts:
         return [(campaign.name, (f"{CAMPAIGN}{campaign.name}",))]
-    return [(account.id, _path(account.scope, campaign.model)) for account in found]
-
-
-def _path(account_scope: str, model: str | None) -> tuple[str, ...]:
-    return path_scopes(canonical_scope(f"{account_scope}/{model}") if model else account_scope)
+    model = f"/{campaign.model}" if campaign.model else ""
+    return [(account.id, path_scopes(canonical_scope(account.scope + model))) for account in found]
 
 
 def _reopens_at(closed: list[WindowStatus], now: float) -> float | None:

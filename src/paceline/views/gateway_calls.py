@@ -3,8 +3,9 @@
 Here: values, and what a view needs of the gateway. Never here: the gateway itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Literal, cast, get_args
 
 import msgspec
@@ -202,21 +203,11 @@ def spend_view(rows: Iterable[SpendRow], since: str, by: Sequence[SpendBy]) -> G
     return GatewaySpend(since=since, by=tuple(by), rows=[each for _, each in sums], total=spend_sum(rows, {}))
 
 
-def spend_sum(rows: Sequence[SpendRow], names: Mapping[str, str]) -> SpendSum:
-    tokens = Tokens()
-    for row in rows:
-        tokens = tokens.plus(row.tokens)
-    return SpendSum(
-        **names,
-        requests=sum(row.requests for row in rows),
-        tokens=tokens,
-        cost=Cost(
-            billed=sum(row.billed for row in rows) if any(row.billed for row in rows) else None,
-            imputed=sum(row.imputed for row in rows) if any(row.imputed for row in rows) else None,
-        ),
-        unpriced=sum(row.unpriced for row in rows),
-        estimated=sum(row.estimated for row in rows),
-    )
+def spend_sum(rows: Iterable[SpendRow], names: dict[str, str]) -> SpendSum:
+    total = reduce(SpendRow.plus, rows, SpendRow(day="", key="", account="", model=""))
+    cost = Cost(billed=total.billed or None, imputed=total.imputed or None)
+    sums = {name: getattr(total, name) for name in ("requests", "tokens", "unpriced", "estimated")}
+    return SpendSum(**sums | names, cost=cost)
 
 
 def _day(at: float) -> str:

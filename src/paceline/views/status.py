@@ -4,7 +4,7 @@ The progress of a campaign is read from stored events.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final, Literal
 
@@ -73,24 +73,15 @@ class Throughput:
         elif name in ATTEMPT_STARTS:
             self._started.setdefault(campaign, at)
 
-    def rate(self, campaign: str, left: int, now: float) -> CompletionRate:
-        """Return the rate of one campaign, of which `left` units are still to be done."""
-        done = self._counts[campaign]
-        return CompletionRate(
-            per_hour=done, pace=self._pace([campaign], done, now), eta=self._eta({campaign: left}, now)
-        )
-
-    def rate_of_all(self, left: Mapping[str, int], now: float) -> CompletionRate:
-        """Return the rate of all campaigns together. `left` are the units of each that are still to be done."""
-        done = len(self._done)
-        pace = self._pace([name for name, units in self._counts.items() if units], done, now)
-        return CompletionRate(per_hour=done, pace=pace, eta=self._eta(left, now))
-
-    def _pace(self, campaigns: Iterable[str], done: int, now: float) -> float:
-        """Return the units per hour since the first of these campaigns began, at most an hour ago."""
-        starts = [self._started[name] for name in campaigns if name in self._started]
-        span = HOUR_SECONDS if not starts else min(HOUR_SECONDS, max(SHORTEST_SPAN_SECONDS, now - min(starts)))
-        return done * HOUR_SECONDS / span
+    def rate(self, left: Mapping[str, int], now: float, campaign: str | None = None) -> CompletionRate:
+        """Return the rate of one campaign, or of all together. `left` are the units that are still to be done."""
+        names = [name for name, units in self._counts.items() if units] if campaign is None else [campaign]
+        done = sum(self._counts[name] for name in names)
+        starts = [self._started[name] for name in names if name in self._started]
+        span = HOUR_SECONDS  # since the first of these campaigns began, at most an hour ago
+        if starts:
+            span = min(HOUR_SECONDS, max(SHORTEST_SPAN_SECONDS, now - min(starts)))
+        return CompletionRate(per_hour=done, pace=done * HOUR_SECONDS / span, eta=self._eta(left, now))
 
     def _eta(self, left: Mapping[str, int], now: float) -> float | None:
         """Extrapolate from the campaigns that have units left: finished ones say nothing about the rest."""
@@ -143,7 +134,8 @@ def campaign_view(fleet: FleetState, campaign: Campaign, throughput: Throughput)
     """Return one campaign. `throughput` must have caught up with the store."""
     summary = campaign_summary(campaign, fleet.counts_of(campaign.name))
     left = summary.units.todo + summary.units.running
-    rate = throughput.rate(campaign.name, left if campaign.state == "active" else 0, fleet.now)
+    waiting = {campaign.name: left if campaign.state == "active" else 0}
+    rate = throughput.rate(waiting, fleet.now, campaign.name)
     resumes_at = next_resume_at(fleet, [campaign]) if summary.units.parked else None
     return CampaignView(
         **msgspec.structs.asdict(summary),
@@ -161,24 +153,12 @@ def campaign_view(fleet: FleetState, campaign: Campaign, throughput: Throughput)
 VERSION: Final = version("paceline")
 
 
-class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process with an engine, and since when it leads or stands by. `host` is set where several machines share it."""
-
-    pid: int
-    since: float
-    leads: bool = True
-    host: str | None = None
-    leader: str | None = None
-    """Who leads, for a process that stands by."""
-    trouble: str | None = None
-    """Why nothing can be stored now."""
-
-
 class EngineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An engine. `paused`: it leads, and campaigns are paused and none is active. `standby`: another one leads."""
 
     state: Literal["leading", "standby", "paused"]
     since: float
+    """Since when it leads or stands by."""
     version: str
     pid: int
     host: str | None = None
@@ -231,9 +211,7 @@ class Status(StatusSummary, frozen=True, kw_only=True):
     eta: float | None
 
 
-def read_status_summary(
-    fleet: FleetState, leader: EngineProcess | None, gateway: GatewayCounts | None
-) -> StatusSummary:
+def read_status_summary(fleet: FleetState, leader: EngineState | None, gateway: GatewayCounts | None) -> StatusSummary:
     """Return the status. `leader` is None where no engine leads, `gateway` where nothing is known of its calls."""
     total = total_counts(fleet.counts.values())
     return StatusSummary(
@@ -251,7 +229,7 @@ def read_status_summary(
 
 
 def read_status(
-    fleet: FleetState, leader: EngineProcess, throughput: Throughput, gateway: GatewayCounts | None
+    fleet: FleetState, leader: EngineState, throughput: Throughput, gateway: GatewayCounts | None
 ) -> Status:
     """Return the status with the throughput, which must have caught up with the store."""
     summary = read_status_summary(fleet, leader, gateway)
@@ -268,7 +246,7 @@ def completion_rate(fleet: FleetState, throughput: Throughput) -> CompletionRate
     """Return how fast the active campaigns get done together."""
     active = [campaign.name for campaign in fleet.campaigns if campaign.state == "active"]
     left = {name: fleet.counts_of(name).todo + fleet.counts_of(name).running for name in active}
-    return throughput.rate_of_all(left, fleet.now)
+    return throughput.rate(left, fleet.now)
 
 
 def unfinished_campaigns(fleet: FleetState) -> list[Campaign]:
@@ -277,16 +255,15 @@ def unfinished_campaigns(fleet: FleetState) -> list[Campaign]:
     return [each for each in fleet.campaigns if counts[each.name].todo or counts[each.name].running]
 
 
-def engine_state(campaigns: Iterable[Campaign], leader: EngineProcess) -> EngineState:
-    """Return the state of the engine that leads.
+def engine_state(campaigns: Iterable[Campaign], engine: EngineState) -> EngineState:
+    """Return the engine, `paused` where that is so.
 
     An engine is `paused` only where a person paused what it would run: resuming would start something. With nothing
     but finished or cancelled campaigns it leads and waits for work.
     """
     states = {campaign.state for campaign in campaigns}
-    is_paused = "paused" in states and "active" not in states
-    state: Literal["leading", "standby", "paused"] = "paused" if is_paused else "leading"
-    return EngineState(**fields_of(EngineState, leader), state=state if leader.leads else "standby", version=VERSION)
+    is_paused = engine.state == "leading" and "paused" in states and "active" not in states
+    return msgspec.structs.replace(engine, state="paused") if is_paused else engine
 
 
 def total_counts(counts: Iterable[UnitCounts]) -> UnitCounts:
@@ -303,13 +280,13 @@ MOST_PROBLEMS: Final = 3
 class HostSummary(HostPresence, frozen=True, kw_only=True):
     """What every form of a host has. Times are wall time of the leader, sizes are bytes."""
 
-    max_sessions: int | None
+    max_sessions: int | None = None
     labels: list[str]
-    hostname: str | None
-    memory: int | None
-    free_memory: int | None
-    leaves_at: float | None
-    clis: list[HostCli]
+    hostname: str | None = None
+    memory: int | None = None
+    free_memory: int | None = None
+    leaves_at: float | None = None
+    clis: Sequence[HostCli] = ()
 
 
 class HostView(HostSummary, frozen=True, kw_only=True):
@@ -317,13 +294,13 @@ class HostView(HostSummary, frozen=True, kw_only=True):
 
     launcher: str | None
     host_lease: float
-    version: str | None
-    home: str | None
-    cpus: int | None
-    load: float | None
-    joined_at: float | None
-    logins: list[Login]
-    variables: dict[str, str]
+    version: str | None = None
+    home: str | None = None
+    cpus: int | None = None
+    load: float | None = None
+    joined_at: float | None = None
+    logins: Sequence[Login] = ()
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class HostRow(HostSummary, frozen=True, kw_only=True):
@@ -359,23 +336,8 @@ def _host_row(view: HostView) -> HostRow:
 
 
 def _host_view(state: HostState) -> HostView:
-    facts, load, settings = state.facts, state.load, state.settings
-    return HostView(
-        **fields_of(HostPresence, state),
-        launcher=settings.launcher,
-        max_sessions=settings.max_sessions,
-        labels=sorted({*settings.labels, *(facts.labels if facts is not None else ())}),
-        host_lease=settings.host_lease,
-        hostname=None if facts is None else facts.hostname,
-        version=None if facts is None else facts.version,
-        home=None if facts is None else facts.home,
-        cpus=None if facts is None else facts.cpus,
-        memory=None if facts is None else facts.memory,
-        free_memory=load.free_memory,
-        load=load.load,
-        leaves_at=load.leaves_at,
-        joined_at=state.joined_at,
-        logins=[] if facts is None else list(facts.logins),
-        clis=[] if facts is None else list(facts.clis),
-        variables={} if facts is None else facts.variables,
-    )
+    settings, facts = state.settings, state.facts
+    known = fields_of(HostView, settings, state, state.load, facts)
+    labels = {*settings.labels, *(facts.labels if facts is not None else ())}
+    own = {"home": None if facts is None else facts.home, "labels": sorted(labels)}
+    return HostView(**known | own)

@@ -18,7 +18,7 @@ from paceline.store import Store, Unit
 from paceline.views.safe_text import plain_text, printable
 from paceline.views.units import iter_units
 from paceline.workspaces import diff, stored_location
-from paceline.workspaces.merges import Conflict, FinishedWork, conflict_report
+from paceline.workspaces.merges import Conflict, ConflictReport, FinishedWork, conflict_report
 
 
 class UnitChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,17 +128,10 @@ MOST_PAIRS: Final = 4000
 """Pairs of branches that are tried. A pair takes about a millisecond, so a report is late by seconds at most."""
 
 
-class CampaignConflicts(msgspec.Struct, frozen=True, kw_only=True):
-    """The conflicts of a campaign. `missing` are units whose commit is gone; `problems` state why some were not tried.
+class CampaignConflicts(ConflictReport, frozen=True, kw_only=True):
+    """The conflicts of a campaign. `problems` state why some of its finished units were not tried."""
 
-    With too many pairs, `is_complete` is False.
-    """
-
-    conflicts: tuple[Conflict, ...] = ()
-    pairs_tried: int = 0
-    missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    is_complete: bool = True
 
 
 def read_conflicts(store: Store, name: str, *, most_pairs: int = MOST_PAIRS) -> CampaignConflicts | None:
@@ -149,23 +142,20 @@ def read_conflicts(store: Store, name: str, *, most_pairs: int = MOST_PAIRS) -> 
         by_repository[work.repository].append(work)
     found = CampaignConflicts()
     for chosen in by_repository.values():
-        found = _with_repository(found, chosen, most_pairs=max(0, most_pairs - found.pairs_tried))
+        try:
+            report = conflict_report(chosen, most_pairs=max(0, most_pairs - found.pairs_tried))
+        except (PacelineError, OSError) as error:
+            problem = printable(f"{len(chosen)} finished units were not tried: {error}")
+            found = msgspec.structs.replace(found, problems=(*found.problems, problem))
+            continue
+        found = CampaignConflicts(
+            conflicts=(*found.conflicts, *map(_printable, report.conflicts)),
+            pairs_tried=found.pairs_tried + report.pairs_tried,
+            missing=(*found.missing, *report.missing),
+            is_complete=found.is_complete and report.is_complete,
+            problems=found.problems,
+        )
     return found if works else None
-
-
-def _with_repository(found: CampaignConflicts, works: list[FinishedWork], *, most_pairs: int) -> CampaignConflicts:
-    try:
-        report = conflict_report(works, most_pairs=most_pairs)
-    except (PacelineError, OSError) as error:
-        problem = printable(f"{len(works)} finished units were not tried: {error}")
-        return msgspec.structs.replace(found, problems=(*found.problems, problem))
-    return msgspec.structs.replace(
-        found,
-        conflicts=(*found.conflicts, *map(_printable, report.conflicts)),
-        pairs_tried=found.pairs_tried + report.pairs_tried,
-        missing=(*found.missing, *report.missing),
-        is_complete=found.is_complete and report.is_complete,
-    )
 
 
 def _printable(conflict: Conflict) -> Conflict:

@@ -12,6 +12,7 @@ import msgspec
 
 from paceline.agents.account import login_text, split_login
 from paceline.core.unit_lifecycle import UnitState
+from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.core.values.status import LearntLimit, ScopeStatus
 from paceline.core.values.tickets import Deferred, Reason
@@ -81,13 +82,10 @@ def wait_rows(waits: Mapping[str, Deferred], campaigns: Iterable[Campaign]) -> l
     named = [(*split_queue_name(name), deferred) for name, deferred in waits.items()]
     return [
         Wait(
+            **fields_of(Wait, deferred),
             campaign=campaign,
             account=split_login(login)[0] or None,
             host=split_login(login)[1] or None,
-            reason=deferred.reason,
-            scope=deferred.scope,
-            detail=deferred.detail,
-            retry_at=deferred.retry_at,
         )
         for campaign, login, deferred in named
         if campaign in names

@@ -170,16 +170,16 @@ def forecast_command(
     """
     if (plan is None) == (replay is None):
         raise InvalidInput("name a plan, or a campaign that has run with --replay CAMPAIGN")
-    from paceline.forecast.forecaster import Forecaster  # the other commands need not load a simulation
+    from paceline.forecast.forecaster import forecast_plan, forecast_replay  # others need not load a simulation
 
     with open_home() as home:
         settings = engine_settings(home.settings, home.zone, home.path)
-        forecaster = Forecaster(home.store, settings, now=time.time())
         if plan is not None:
             checked = read_checked_plan(home, plan)
-            forecast = forecaster.forecast_plan(checked.campaign, _units_left(home, checked))
+            left = _units_left(home, checked)
+            forecast = forecast_plan(home.store, settings, checked.campaign, left, now=time.time())
         else:
-            forecast = forecaster.replay(str(replay))
+            forecast = forecast_replay(home.store, settings, str(replay), now=time.time())
         if as_json:
             print_value(forecast)
         else:

@@ -1,7 +1,7 @@
 """`FakeProvider`: a protocol module reads a request, the script or `capacity` decides, and the answer is sent.
 
 Here: start and stop of the server, in a running loop or in plain code; HTTP, the script, the headers of an answer; and
-the journal of requests, for assertions. Never here: rules of capacity.
+the records of requests, for assertions. Never here: rules of capacity.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 import msgspec
 from aiohttp import web
 
-from paceline.clock import SystemClock
+from paceline.clock import Clock, SystemClock
 from paceline.errors import InvalidInput
 from paceline.simulation.provider import anthropic, capacity, gemini, openai_chat, openai_responses
 from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ErrorResponse, iso, refuse
@@ -56,50 +56,6 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     output_tokens: int = 0
     ended_at: float | None = None
     ending: Ending | None = None
-
-
-class Journal:
-    """The records, and the tests that wait for them to change."""
-
-    def __init__(self) -> None:
-        self.requests: list[RequestRecord] = []
-        self.in_flight = 0
-        self.peak_in_flight = 0
-        self.usage_polls = 0
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    def begin(self, record: RequestRecord) -> RequestRecord:
-        self.requests.append(record)
-        self.changed()
-        return record
-
-    def end(self, record: RequestRecord, now: float) -> None:
-        record.ended_at = now
-        record.ending = record.ending or "client_left"
-        self.changed()
-
-    def serving(self, change: Literal[1, -1]) -> None:
-        self.in_flight += change
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        self.changed()
-
-    def count(self, status: int) -> int:
-        return sum(record.status == status for record in self.requests)
-
-    def changed(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds. It is checked after every change."""
-        while not condition():
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiting.discard(waiter)
 
 
 WARNING_RATIO = 0.9
@@ -211,9 +167,6 @@ class Script:
                 return step
         return None
 
-    def clear(self) -> None:
-        self._steps.clear()
-
     def use(self, step: Step) -> None:
         """Use the step once: a request was answered with it."""
         if step.times is None:
@@ -251,14 +204,6 @@ ROUTES: tuple[tuple[str, ProtocolModule], ...] = (
 )
 
 
-class ProviderClock(Protocol):
-    """The source of time; `VirtualClock` is one."""
-
-    def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
 class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
     """A request in progress: the call, its protocol, and its record."""
 
@@ -271,12 +216,12 @@ class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
 class ProviderServer:
     """The HTTP side of one fake provider."""
 
-    def __init__(self, scenario: Scenario, clock: ProviderClock, script: Script, journal: Journal) -> None:
-        self._scenario = scenario
+    def __init__(self, provider: "FakeProvider", clock: Clock, script: Script) -> None:
+        self._provider = provider
+        self._scenario = provider.scenario
         self._clock = clock
         self._script = script
-        self._journal = journal
-        self._capacity = capacity.ProviderCapacity(scenario, clock.now())
+        self._capacity = capacity.ProviderCapacity(provider.scenario, clock.now())
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=LARGEST_BODY_BYTES)
@@ -303,7 +248,9 @@ class ProviderServer:
                     ProviderExchange(request=request, protocol=protocol, call=call, record=record)
                 )
             finally:
-                self._journal.end(record, self._clock.now())
+                record.ended_at = self._clock.now()
+                record.ending = record.ending or "client_left"
+                self._provider.note_change()
 
         return handle
 
@@ -324,7 +271,9 @@ class ProviderServer:
             headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
             started_at=self._clock.now(),
         )
-        return self._journal.begin(record)
+        self._provider.requests.append(record)
+        self._provider.note_change()
+        return record
 
     async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
         record, now = exchange.record, self._clock.now()
@@ -351,7 +300,7 @@ class ProviderServer:
     async def _serve(
         self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ErrorResponse | None
     ) -> web.StreamResponse:
-        self._journal.serving(+1)
+        self._provider.note_serving(+1)
         try:
             await self._clock.sleep(self._scenario.latency * admission.slowdown)
             if exchange.call.stream:
@@ -362,7 +311,7 @@ class ProviderServer:
             return self._whole(exchange, reply)
         finally:
             self._capacity.finish(admission, self._clock.now())
-            self._journal.serving(-1)
+            self._provider.note_serving(-1)
 
     def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
         self._served(exchange.record, reply.output_tokens)
@@ -444,7 +393,7 @@ class ProviderServer:
 
     def _reply(self, exchange: ProviderExchange, step: Step) -> Reply:
         return Reply(
-            id=f"fake{len(self._journal.requests):06d}",
+            id=f"fake{len(self._provider.requests):06d}",
             model=exchange.record.model,
             words=words_of(exchange.call, self._scenario.reply_tokens, step.text),
             input_tokens=exchange.record.input_tokens,
@@ -460,8 +409,8 @@ class ProviderServer:
 
     async def _usage(self, request: web.Request) -> web.StreamResponse:
         key, now = key_of(request), self._clock.now()
-        self._journal.usage_polls += 1
-        self._journal.changed()
+        self._provider.usage_polls += 1
+        self._provider.note_change()
         step = self._script.find("usage", "", key)
         if step is not None:
             self._script.use(step)
@@ -549,7 +498,7 @@ class FakeProvider:
         self,
         scenario: Scenario | None = None,
         *,
-        clock: ProviderClock | None = None,
+        clock: Clock | None = None,
         host: str = LOOPBACK,
         port: int = 0,
     ) -> None:
@@ -557,7 +506,14 @@ class FakeProvider:
         self._clock = clock or SystemClock()
         self._address = (host, port)
         self._script = Script(self.scenario.script)
-        self._journal = Journal()
+        self.requests: list[RequestRecord] = []
+        """Every model request so far, oldest first. Running ones have no `ended_at` yet."""
+        self.in_flight = 0
+        """How many requests are being served."""
+        self.peak_concurrency = 0
+        """The largest number of requests that were served at once."""
+        self.usage_polls = 0
+        self._waiting: set[asyncio.Future[None]] = set()
         self._runner: web.AppRunner | None = None
         self._thread: _LoopThread | None = None
 
@@ -598,39 +554,33 @@ class FakeProvider:
     def add_step(self, step: Step) -> None:
         self._script.add(step)
 
-    def clear_script(self) -> None:
-        self._script.clear()
-
-    @property
-    def requests(self) -> list[RequestRecord]:
-        """Return every model request so far, oldest first. Running ones have no `ended_at` yet."""
-        return self._journal.requests
-
-    @property
-    def in_flight(self) -> int:
-        """Return how many requests are being served."""
-        return self._journal.in_flight
-
-    @property
-    def peak_concurrency(self) -> int:
-        """Return the largest number of requests that were served at once."""
-        return self._journal.peak_in_flight
-
     @property
     def rate_limited(self) -> int:
         """Return how many 429s it has sent."""
-        return self._journal.count(429)
+        return sum(record.status == 429 for record in self.requests)
 
-    @property
-    def usage_polls(self) -> int:
-        return self._journal.usage_polls
+    def note_serving(self, change: Literal[1, -1]) -> None:
+        self.in_flight += change
+        self.peak_concurrency = max(self.peak_concurrency, self.in_flight)
+        self.note_change()
+
+    def note_change(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds, so that tests need not guess how long a client takes."""
-        await self._journal.until(condition)
+        """Wait until the condition holds, checked after every change: tests need not guess how long a client takes."""
+        while not condition():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
 
     async def __aenter__(self) -> Self:
-        server = ProviderServer(self.scenario, self._clock, self._script, self._journal)
+        server = ProviderServer(self, self._clock, self._script)
         # A client that disconnects must release its slot at once, so its handler is cancelled.
         runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
