@@ -232,6 +232,7 @@ async def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = uvicorn.Config(
         app,
+        interface="asgi3",  # it would take a method for an older kind
         http=http,
         ws="none",
         lifespan="on",
