@@ -21,7 +21,7 @@ import uvloop
 
 from paceline.agents.account import GatewayAddress
 from paceline.api.app import create_app, create_standby_app
-from paceline.api.bodies import App, Receive, Scope, Send
+from paceline.api.bodies import App
 from paceline.api.context import ApiContext, StandbyEngine
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.server import ServerCertificate, bind, check_exposure, load_certificate, serve
@@ -88,7 +88,8 @@ class DaemonServer:
         listener, gateway = self.listener, self._gateway
         protocol = make_server_protocol(gateway, most_connections=_open_files() // 2)
         with on_stop_signals(_stop_handler(self._stop, self._hurry)), _url_file(self.home, listener.url):
-            async with serve(self._asgi, listener.host, listening=listener.socket, http=protocol, tls=listener.tls):
+            app: App = lambda *call: self.app(*call)  # noqa: E731 (the application of now, whichever that is)
+            async with serve(app, listener.host, listening=listener.socket, http=protocol, tls=listener.tls):
                 try:
                     compile_patterns()
                     collect_seldom()
@@ -99,9 +100,6 @@ class DaemonServer:
                 finally:
                     await gateway.close()
                     self._background.close()
-
-    async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
 
     def begin_term(self, engine: Engine) -> None:
         """Start the engine, and serve its API and its slots from now on."""
