@@ -11,18 +11,9 @@ from typing import Any, Final
 
 import httpx
 
+from paceline.api import bodies
 from paceline.api.auth import LOOPBACK, ON_BEHALF_HEADER, SAFE_METHODS
-from paceline.api.bodies import (
-    App,
-    Header,
-    Receive,
-    Scope,
-    Send,
-    disconnected,
-    error_json,
-    read_whole,
-    send_whole,
-)
+from paceline.api.bodies import App, Header, Receive, Scope, Send
 from paceline.api.tokens import AccessTokens
 from paceline.client.daemon_calls import trusted_authorities
 from paceline.engine.capacity.leases import CallerGone
@@ -90,14 +81,14 @@ class LeaderProxy:
             await _refuse(scope, send, 503, "this process does not lead; ask the one that does")
             return
         try:
-            body = await read_whole(receive, LARGEST_BODY)
+            body = await bodies.read_whole(receive, LARGEST_BODY)
         except CallerGone:
             return
         if body is None:
             await _refuse(scope, send, 413, f"the body has more than {LARGEST_BODY} bytes")
             return
         passing = asyncio.ensure_future(self._until_answered(scope, body, send))
-        leaving = asyncio.ensure_future(disconnected(receive))
+        leaving = asyncio.ensure_future(bodies.disconnected(receive))
         try:
             await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
@@ -229,6 +220,6 @@ async def _refuse(scope: Scope, send: Send, status: int, detail: str) -> None:
         code = "stopping" if status == httpx.codes.SERVICE_UNAVAILABLE else "not_passed_on"
         body = error_body(family_of("", path), status, code, detail)
     else:
-        body = error_json(path, status, detail)
+        body = bodies.error_json(path, status, detail)
     headers = [(b"retry-after", b"2")] if status == httpx.codes.SERVICE_UNAVAILABLE else []
-    await send_whole(send, status, body, headers)
+    await bodies.send_whole(send, status, body, headers)
