@@ -166,11 +166,11 @@ def restart(folder: Path) -> None:
     store = SqliteStore(folder / "paceline.db")
     engine = new_engine(store, executor, 2 * LIVE, owner="again")
     engine.start()
-    engine.make_pass()
+    list(engine.make_pass())
     seconds = time.perf_counter() - started
     adopted, launched = LIVE, len(executor.started) - LIVE
     for _ in range(50):
-        engine.make_pass()
+        list(engine.make_pass())
     peak = peak_megabytes()
     total = sum(each.todo + each.running + each.done for each in store.counts().values())
     store.close()

@@ -64,13 +64,13 @@ def _measure(url: str, kind: str, session_seconds: float) -> PassCost:
     engine = new_engine(store, ScriptedExecutor(script, SystemClock(), remember=False), LIVE)
     engine.start()
     for _ in range(10):
-        engine.make_pass()
+        list(engine.make_pass())
         time.sleep(session_seconds / 10 if session_seconds < 60 else BETWEEN_SECONDS)
     times = []
     with counted_statements() as counted:
         for _ in range(PASSES):
             begun = time.perf_counter()
-            engine.make_pass()
+            list(engine.make_pass())
             times.append(time.perf_counter() - begun)
             time.sleep(BETWEEN_SECONDS)
     engine.close()

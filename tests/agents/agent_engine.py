@@ -92,7 +92,7 @@ class AgentEngine:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not condition(self.unit):
-                    self._engine.make_pass()
+                    list(self._engine.make_pass())
                     await self._executor.wait_ended(LOOK_SECONDS)
         except TimeoutError:
             raise AssertionError(f"the unit is {self.unit}\n{self._output()}") from None
@@ -100,7 +100,7 @@ class AgentEngine:
 
     async def make_passes(self, count: int) -> None:
         for _ in range(count):
-            self._engine.make_pass()
+            list(self._engine.make_pass())
             await self._executor.wait_ended(LOOK_SECONDS)
 
     @property

@@ -81,7 +81,7 @@ async def test_releasing_a_session_over_http_releases_its_runs(client: Client, d
 
 
 async def test_a_slot_that_is_not_renewed_is_marked_lost(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.engine.capacity.external_slots.LOST_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("paceline.engine.capacity.leases.LOST_GRACE_SECONDS", 0.5)
     async with Client(daemon.url, daemon.tokens.full, ttl=1.0) as client:
         slot = await client.acquire(SCOPE)
         assert not slot.lost

@@ -86,7 +86,7 @@ async def test_an_outage_costs_one_pass_per_heartbeat_also_while_output_waits() 
     ) as harness:
         harness.add("night", 1)
         await harness.run(0.0)
-        store.leaves_when = lambda: harness.engine.cycle.monitor.is_behind
+        store.leaves_when = lambda: harness.engine.monitor.is_behind
         await harness.run(100.0)
         asked, store.is_away = store.asked, False
 

@@ -539,7 +539,7 @@ class ApiContext:
         """
         if not isinstance(self.engine, Engine):
             return {}
-        return backlog(self.engine.cycle.queues.queues.values(), self.store.claimable())
+        return backlog(self.engine.queues.queues.values(), self.store.claimable())
 
     def host_states(self) -> list[HostState]:
         """Return the other machines. A process that stands by knows of them what the store has."""

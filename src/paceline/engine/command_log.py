@@ -97,7 +97,7 @@ def is_change(event: Event) -> bool:
 
 def prune_history(store: Store, *, before: float, limit: int) -> int:
     """Delete at most `limit` events from before that time. Returns how many. Commands that nobody has read yet stay."""
-    return store.trim_events(before=before, through=_position(store), limit=limit)
+    return store.trim_events(before=before, through=stored_number(store, CONTROL_SEEN), limit=limit)
 
 
 def carry_out(governor: Governor, event: Event, now: float) -> None:
@@ -144,7 +144,7 @@ class CommandReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._stored = _position(store)
+        self._stored = stored_number(store, CONTROL_SEEN)
         self.position = self._read = self._stored
         """The id of the last event that was handled."""
         self._has_commands = False
@@ -179,11 +179,6 @@ class CommandReader:
             self._store.trim_events(keep=KEPT_EVENTS, keep_slots=KEPT_SLOT_EVENTS)
             self._stored = self.position
             self._has_commands = False
-
-
-def _position(store: Store) -> int:
-    """Return the id of the last event that a leader has read."""
-    return stored_number(store, CONTROL_SEEN)
 
 
 def stored_number(store: Store, key: str) -> int:

@@ -10,12 +10,13 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
 
 from paceline.agents.account import split_login
+from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import KEY, RUNS, SESSIONS, ScopePattern, is_provider_scope, model_pattern
 from paceline.core.values.settings import Cooldown, Rate, check_cooldown, check_rate
@@ -42,17 +43,22 @@ def find_campaign(store: Store, name: str) -> Campaign:
     campaigns = {campaign.name: campaign for campaign in store.campaigns()}
     if name in campaigns:
         return campaigns[name]
-    hint = did_you_mean(name, campaigns) or _listed(list(campaigns))
-    raise UnknownName(f"there is no campaign {name!r:.80}{hint}")
+    listed = f"; there are: {', '.join([*campaigns][:MOST_LISTED])}"
+    listed = listed if campaigns else "; there are none yet: paceline run PLAN adds one"
+    raise UnknownName(f"there is no campaign {name!r:.80}{did_you_mean(name, campaigns) or listed}")
 
 
-def _listed(names: list[str]) -> str:
-    if not names:
-        return "; there are none yet: paceline run PLAN adds one"
-    return f"; there are: {', '.join(names[:MOST_LISTED])}"
+def all_units(store: Store, *, campaign: str | None = None, state: UnitState | None = None) -> Iterator[Unit]:
+    """Yield units page by page, so that a million of them need little memory."""
+    cursor: str | None = None
+    while True:
+        page = store.units(campaign=campaign, state=state, cursor=cursor, limit=1000)
+        yield from page.units
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
-PAGE_UNITS: Final = 1000
 _NUMBERS: Final = re.compile(r"\d+")
 
 
@@ -68,13 +74,8 @@ def units_like(store: Store, unit: Unit) -> list[str]:
     """
     if unit.state not in STOPPED_STATES:
         return []
-    family, found, cursor = reason_family(unit.reason), [], None
-    while True:
-        page = store.units(campaign=unit.campaign, state=unit.state, limit=PAGE_UNITS, cursor=cursor)
-        found += [each.id for each in page.units if reason_family(each.reason) == family]
-        if page.cursor is None:
-            return found
-        cursor = page.cursor
+    family, like = reason_family(unit.reason), all_units(store, campaign=unit.campaign, state=unit.state)
+    return [each.id for each in like if reason_family(each.reason) == family]
 
 
 CAMPAIGN = "campaign:"
@@ -146,10 +147,7 @@ def cancel_campaign(store: Store, name: str, *, now: float) -> Cancelled:
 
 
 def retry_campaign(store: Store, name: str, *, now: float) -> int:
-    """Move stopped units back to `todo`, and the cancelled ones of a cancelled campaign, which resumes.
-
-    Returns how many moved.
-    """
+    """Move stopped units back to `todo`, and those of a cancelled campaign, which resumes. Returns how many moved."""
     campaign = find_campaign(store, name)
     with store.together():
         count = store.retry_units(campaign.name, also_cancelled=campaign.state == "cancelled")
@@ -160,10 +158,7 @@ def retry_campaign(store: Store, name: str, *, now: float) -> int:
 
 
 def retry_units_like(store: Store, unit: Unit, *, now: float) -> int:
-    """Move the units of its campaign that stopped in the same state and for the same reason back to `todo`.
-
-    Returns how many moved.
-    """
+    """Move the units that `units_like` returns back to `todo`. Returns how many moved."""
     with store.together():
         count = store.retry_units(unit.campaign, units_like(store, unit))
         _record(store, "retry", unit.campaign, now)
@@ -266,10 +261,7 @@ def end_at_turn(
 
 
 def pause_unit(store: Store, unit: Unit, *, at_turn: bool = False, now: float) -> bool:
-    """Hold a unit that waits, until `resume_unit`. Returns whether it changed.
-
-    With `at_turn` a unit that runs is held once its session has ended at its next turn.
-    """
+    """Hold a unit that waits; with `at_turn` also one that runs, at its next turn. Returns whether it changed."""
     if unit.state == "held" and unit.reason == PAUSED_UNIT:
         return False
     if at_turn and unit.state == "running":
@@ -361,15 +353,8 @@ def present_scope(settings: Settings, scope: str) -> str:
 
 def set_limit(store: Store, settings: Settings, scope: str, limit: int | None, *, now: float) -> str:
     """Set a limit (None for unlimited) and forget what was learnt. Returns the scope by its present name."""
-    scope = present_scope(settings, scope)
     check_limit(limit)
-    if scope.startswith(CAMPAIGN):
-        _limit_campaign(store, scope, limit, now)
-    else:
-        with store.together():
-            _limit_added_host(store, scope, limit)
-            command_log.send(store, "limit", now=now, scope=scope, limit=limit)
-    return scope
+    return _send_limit(store, settings, scope, limit, now, "limit", limit=limit)
 
 
 def set_pool(store: Store, sessions: int | None, *, now: float) -> None:
@@ -379,23 +364,32 @@ def set_pool(store: Store, sessions: int | None, *, now: float) -> None:
 
 def remove_limit(store: Store, settings: Settings, scope: str, *, now: float) -> str:
     """Make a scope unlimited, also where a pattern or the settings limit it."""
+    return _send_limit(store, settings, scope, None, now, "remove")
+
+
+def _send_limit(
+    store: Store, settings: Settings, scope: str, most: int | None, now: float, command: str, **fields: object
+) -> str:
+    """Send a command that sets the limit of a scope. The row of a campaign or of an added host gets the same one."""
     scope = present_scope(settings, scope)
     if scope.startswith(CAMPAIGN):
-        _limit_campaign(store, scope, None, now)
-    else:
-        with store.together():
-            _limit_added_host(store, scope, None)
-            command_log.send(store, "remove", now=now, scope=scope)
+        campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
+        _replace(store, [msgspec.structs.replace(campaign, max_sessions=most)], "limit", now)
+        return scope
+    with store.together():
+        hosts, name = known_hosts(store) if scope.startswith(HOST) else {}, scope.removeprefix(HOST)
+        if name in hosts:
+            save_hosts(store, hosts | {name: msgspec.structs.replace(hosts[name], max_sessions=most)})
+        command_log.send(store, command, now=now, scope=scope, **fields)
     return scope
 
 
 def reset_limit(store: Store, settings: Settings, scope: str, *, now: float) -> str:
     """Return a scope to the limit of the settings, and a client's key to that of its creation."""
     scope = present_scope(settings, scope)
-    if (key := _key_of(store, scope)) is not None and key.parallel is not None:
-        command_log.send(store, "limit", now=now, scope=scope, limit=key.parallel)
-    else:
-        command_log.send(store, "reset", now=now, scope=scope)
+    key = _key_of(store, scope)
+    limit = None if key is None or key.parallel is None else {"limit": key.parallel}
+    command_log.send(store, "limit" if limit else "reset", now=now, scope=scope, **limit or {})
     return scope
 
 
@@ -419,7 +413,6 @@ def set_rate(store: Store, settings: Settings, scope: str, rate: Rate | None, *,
 
 
 def _key_of(store: Store, scope: str) -> ClientKey | None:
-    """Return the client's key whose calls are counted in the scope."""
     if not scope.startswith(KEY):
         return None
     keys = present_keys(store.client_keys())
@@ -436,10 +429,7 @@ def set_cooldown(store: Store, settings: Settings, scope: str, cooldown: Cooldow
 
 
 def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterable[str] = (), now: float) -> str:
-    """Forget what was learnt about a scope, and lift a hold.
-
-    `known` are scopes besides those of settings and campaigns.
-    """
+    """Forget what was learnt about a scope, and lift a hold. `known` are scopes besides those of settings and plans."""
     pattern = ScopePattern(present_scope(settings, scope))
     all_known = _known_scopes(store, settings, known)
     if not _is_known(pattern, all_known):
@@ -450,20 +440,6 @@ def restore_scope(store: Store, settings: Settings, scope: str, *, known: Iterab
         if pattern.is_exact:
             command_log.send(store, "lift", now=now, scope=pattern.text)
     return pattern.text
-
-
-def _limit_campaign(store: Store, scope: str, limit: int | None, now: float) -> None:
-    """Set the limit of a campaign itself, so that its plan, its row and its scope agree."""
-    campaign = find_campaign(store, scope.removeprefix(CAMPAIGN))
-    _replace(store, [msgspec.structs.replace(campaign, max_sessions=limit)], "limit", now)
-
-
-def _limit_added_host(store: Store, scope: str, limit: int | None) -> None:
-    """Set the limit of a host that was added, so that its row and its scope agree, also after a restart."""
-    name = scope.removeprefix(HOST)
-    hosts = known_hosts(store) if scope.startswith(HOST) else {}
-    if name in hosts:
-        save_hosts(store, hosts | {name: msgspec.structs.replace(hosts[name], max_sessions=limit)})
 
 
 def scope_meant(store: Store, settings: Settings, scope: str) -> str | None:
@@ -488,7 +464,6 @@ def _known_scopes(store: Store, settings: Settings, others: Iterable[str] = ()) 
 
 
 def _is_known(pattern: ScopePattern, known: set[str]) -> bool:
-    """Return whether it is a pattern, a known scope, or a model of one."""
     is_model_known = pattern.text.count("/") == 2 and pattern.text.rpartition("/")[0] in known
     return not pattern.is_exact or pattern.text in known or is_model_known
 

@@ -32,11 +32,11 @@ from paceline.engine.capacity.leases import Leases
 from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
 from paceline.engine.dispatch.placement import LocalMachine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
-from paceline.engine.journal import EngineJournal, EngineParts, Listeners
+from paceline.engine.journal import EngineJournal, EngineParts
 from paceline.engine.retention import EventRetention, OutputRetention
-from paceline.engine.session.live_session import LiveSession
+from paceline.engine.session.live_session import CHECK_TICKETS, LiveSession
 from paceline.engine.session.session_monitor import SessionMonitor
-from paceline.engine.session.unit_stages import CHECK_TICKETS, UnitStages
+from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import Landings
 from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.store_outage import StoreOutage
@@ -61,8 +61,7 @@ from paceline.leadership.election import FleetHomes, LeaderLease
 from paceline.limiter import Limiter
 from paceline.limiter.governor_driver import GovernorDriver, UsageSource
 from paceline.metrics import MetricsRegistry
-from paceline.store import Campaign, Store
-from paceline.store.rules import split_unit_id
+from paceline.store import Store
 
 log = logging.getLogger("paceline.engine")
 SHORTEST_REST_SECONDS = 1.0
@@ -74,38 +73,21 @@ TURNS_BETWEEN = 4
 turn it would wait for as many pieces, of up to 20 ms each."""
 
 
-class WakeUp:
+class WakeUp(asyncio.Event):
     """A request for the next pass: it ends the rest that is under way, or keeps the next one from beginning."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._resting: asyncio.Task[object] | None = None
-
-    def set(self) -> None:
-        """Ask for a pass now."""
-        self._is_set = True
-        if self._resting is not None:
-            self._resting.cancel()
-
-    def clear(self) -> None:
-        """Forget the request: a pass handles it."""
-        self._is_set = False
 
     async def rest(self, wait: Callable[[], Coroutine[object, object, object]]) -> None:
         """Wait until `wait` is over or a pass is asked for. An error of `wait` ends the rest: the pass shows it."""
-        if self._is_set:
+        if self.is_set():
             await asyncio.sleep(0)
             return
-        resting = self._resting = asyncio.ensure_future(wait())
+        tasks = [asyncio.ensure_future(wait()), asyncio.ensure_future(self.wait())]
         try:
-            await asyncio.wait({resting})
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._resting = None
-            if not resting.done():
-                resting.cancel()
-                await asyncio.gather(resting, return_exceptions=True)
-        if not resting.cancelled():
-            resting.exception()  # taken, so that it is not reported as lost
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Engine:
@@ -115,7 +97,6 @@ class Engine:
     then on.
     """
 
-    cycle: "Cycle"
     driver: GovernorDriver
     governor: Governor
     leases: Leases
@@ -154,7 +135,7 @@ class Engine:
         self._environ = dict(environ)
         self._usage = dict(usage or {})
         self.outage = StoreOutage(clock)
-        self.listeners = Listeners()
+        self._listeners: list[Callable[[], object]] = []
         self.lead = LeaderLease(store, owner, lease=settings.lease, fleet=fleet)
         self._leads = False
         self._is_stopping = False
@@ -187,7 +168,7 @@ class Engine:
         """Make a pass. Returns whether to end because nothing is left to do, and when time alone changes something."""
         try:
             with self.metrics.pass_seconds.timed():
-                for _ in self.cycle.make_pass():
+                for _ in self.make_pass():
                     for _ in range(TURNS_BETWEEN):  # the API, the gateway and signals go between
                         await asyncio.sleep(0)
                     if self.lead.is_shared:
@@ -206,15 +187,10 @@ class Engine:
                 self.outage.begin(error)
             else:
                 log.exception("a pass failed; the next one recovers")
-            self.cycle.must_recover = True
+            self._must_recover = True
             self.woken.clear()
             self.driver.arm()  # the pass may have changed when to look next, before it failed
             return False, None
-
-    def make_pass(self) -> None:
-        """Do one turn of the heartbeat, at once."""
-        for _ in self.cycle.make_pass():
-            pass
 
     def stop(self) -> None:
         """End after this pass. Sessions continue under their supervisors, and the next engine adopts them."""
@@ -228,15 +204,11 @@ class Engine:
     @property
     def is_needed(self) -> bool:
         """Whether a program waits for a slot or has one, or a session is at work."""
-        return bool(self.cycle.live) or bool(self.leases.table)
-
-    def is_idle(self) -> bool:
-        """Return whether nothing runs, and nothing that is not paused could run later."""
-        return self.cycle.is_idle()
+        return bool(self.live) or bool(self.leases.slots)
 
     async def _rest(self, due: float | None) -> None:
         """Wait until a session ends, `wake` is called, or `due`; at most one heartbeat, and not while output waits."""
-        if self.cycle.monitor.is_behind and not self.cycle.must_recover:
+        if self.monitor.is_behind and not self._must_recover:
             await asyncio.sleep(0)
             return
         heartbeat = self.settings.heartbeat
@@ -278,11 +250,63 @@ class Engine:
             wake=self.wake,
         )
         self.hosts.worker_settings = self.settings.for_workers(local.user_home)
-        self.cycle = Cycle(self)
-        self.leases, self.limiter = self.cycle.leases, Limiter.over(self.driver)
+        self._build()
         self._is_built = True
-        self.cycle.start(now)
+        self._load_campaigns(now)
+        self.store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
+        self._rename_logins()
+        self._dispatcher.recover(now)
+        self.leases.recover(now)
+        self._logins.start(now)
         self.emit("engine.leading", owner=self.lead.owner)
+
+    def _build(self) -> None:
+        """Build everything that works on what the engine leads."""
+        store, driver, governor = self.store, self.driver, self.governor
+        hosts, settings = self.hosts, self.settings
+        self._granted: list[str] = []
+        self._must_recover = False
+        """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
+        self._renewed_at = self._passed_at = -math.inf
+        self._began_at = math.inf
+        """When the last pass began, by `elapsed`."""
+        every_host = LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name)
+        queues = TicketQueues(governor, settings, self.lead.owner, hosts=every_host.states)
+        parts = EngineParts(
+            store=store,
+            driver=driver,
+            hosts=hosts,
+            settings=settings,
+            queues=queues,
+            journal=EngineJournal(store, driver, queues, self._listeners),
+        )
+        self.queues, self.journal, self._ended = queues, parts.journal, parts.ended
+        self.campaigns, self.live = parts.campaigns, parts.live
+        self._stages = UnitStages(parts)
+        self.monitor = SessionMonitor(parts, self._stages)
+        self._dispatcher = Dispatcher(parts, self.agents, self.monitor, self._stages)
+        self._landing = Landings(parts, self.monitor.history, self._stages.preparing)
+        self._cleanup = WorkspaceCleanup(store, hosts)
+        self._logins = LoginWatch(governor, settings.campaign_accounts, hosts.local.environ)
+        self._host_limits = AddedHostLimits(settings.hosts)
+        self._event_retention = EventRetention(store, settings.keep_events)
+        self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
+        self.leases = Leases(store, driver, emit=self.emit, sessions=self.live.values)
+        self.limiter = Limiter.over(driver)
+        driver.subscribe(ATTEMPTS, self._on_granted)
+        driver.subscribe(CHECK_TICKETS, lambda _: self.wake())
+        driver.subscribe_events(self._on_events)
+        driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
+
+    def _rename_logins(self) -> None:
+        """Give units the present id of their login, which other settings named otherwise."""
+        accounts = self.settings.campaign_accounts
+        hosts = ("", *(state.name for state in self.hosts.states()))
+        for campaign in self.campaigns.values():
+            for before, after in accounts.moved_ids(campaign).items():
+                for host in hosts:
+                    self.store.rename_account(campaign.name, login_on(before, host), login_on(after, host))
+        self.hosts.move_lead(self.campaigns.values(), [NO_ACCOUNT, *(account.id for account in accounts)])
 
     def close(self) -> None:
         """Store everything and give up the lead. Live sessions continue. An engine without the lead stores nothing."""
@@ -295,7 +319,11 @@ class Engine:
         try:
             if has_led and self._is_built:  # else nothing was loaded that could be stored
                 self.emit("engine.stopped", owner=self.lead.owner)
-                self.cycle.save_all(self.clock.now())
+                now = self.clock.now()
+                self.journal.has_learnt = True
+                self.journal.save(now)
+                self.leases.note_presence(now, at_once=True)
+                self.journal.commands.save()
         except (LeadLost, *OUTAGES) as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
         finally:
@@ -308,182 +336,109 @@ class Engine:
         """Carry out the commands in the store now. An engine that does not lead leaves them to the one that does."""
         if self._leads:
             now = self.clock.now()
-            self.cycle.apply_commands(now)
+            self._apply_commands(now)
             self.driver.advance(now)
             self.wake()
 
     def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """Store an event with the next pass."""
-        self.cycle.journal.emit(name, scope=scope, unit=unit, **fields)
+        self.journal.emit(name, scope=scope, unit=unit, **fields)
 
     def listen(self, on_stored: Callable[[], object]) -> Callable[[], None]:
         """Call `on_stored` whenever events were stored. Returns a function that ends that."""
-        return self.listeners.add(on_stored)
+        self._listeners.append(on_stored)
+        return lambda: self._listeners.remove(on_stored)
 
     def live_sessions(self) -> list[LiveSession]:
-        return list(self.cycle.live.values())
+        return list(self.live.values())
 
     def wait_reasons(self) -> dict[str, Deferred]:
         """Return why the units of each campaign and account wait, by the name of their queue (`split_queue_name`)."""
-        return self.cycle.queues.why(self.clock.now())
+        return self.queues.why(self.clock.now())
 
-
-class Cycle:
-    """The pass of one leading engine, with the collaborators that its steps use."""
-
-    def __init__(self, engine: Engine) -> None:
-        store, driver, hosts, settings = engine.store, engine.driver, engine.hosts, engine.settings
-        governor, accounts = driver.governor, settings.campaign_accounts
-        self._store, self._driver, self._hosts, self._settings = store, driver, hosts, settings
-        self._lead, self._woken = engine.lead, engine.woken
-        self.governor = governor
-        self.live: dict[str, LiveSession] = {}
-        self.campaigns: dict[str, Campaign] = {}
-        self._granted: list[str] = []
-        self._host_limits = AddedHostLimits(settings.hosts)
-        every_host = LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name)
-        self.queues = TicketQueues(governor, settings, engine.lead.owner, hosts=every_host.states)
-        self.journal = EngineJournal(store, driver, self.queues, engine.listeners)
-        parts = EngineParts(
-            store=store,
-            driver=driver,
-            hosts=hosts,
-            settings=settings,
-            queues=self.queues,
-            journal=self.journal,
-            live=self.live,
-        )
-        self.monitor = SessionMonitor(parts)
-        self._stages = UnitStages(parts, self.monitor.breaker)
-        self._cleanup = WorkspaceCleanup(store, hosts)
-        self._dispatcher = Dispatcher(parts, engine.agents, self.monitor, self._stages)
-        self._logins = LoginWatch(governor, accounts, hosts.local.environ)
-        self._landing = Landings(parts, self.monitor.history, self._stages.preparing)
-        self._event_retention = EventRetention(store, settings.keep_events)
-        self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
-        self.leases = Leases(store, driver, emit=self.journal.emit, sessions=self.live.values)
-        self.must_recover = False
-        """Whether the last pass failed, so that a claim may be stored whose launch never happened."""
-        self._renewed_at = self._passed_at = -math.inf
-        self._elapsed = engine.elapsed
-        self._began_at = math.inf
-        """When the last pass began, by `elapsed`."""
-        driver.subscribe(ATTEMPTS, self._on_granted)
-        driver.subscribe(CHECK_TICKETS, lambda _: self._woken.set())
-        driver.subscribe_events(self._on_events)
-        driver.subscribe(EXTERNAL_SLOTS, self._on_external_granted)
-
-    def start(self, now: float) -> None:
-        """Find the sessions and the external slots of the engine before."""
-        self._load_campaigns(now)
-        self._store.hasten_units({}, set_back_to=now)  # the clock may have been set back while no engine ran
-        self._rename_logins()
-        self._dispatcher.recover(self.campaigns, now)
-        self.leases.recover(now)
-        self._logins.start(now)
-
-    def _rename_logins(self) -> None:
-        """Give units the present id of their login: an earlier version, or other settings, named it otherwise."""
-        accounts = self._settings.campaign_accounts
-        hosts = ("", *(state.name for state in self._hosts.states()))
-        for campaign in self.campaigns.values():
-            for before, after in accounts.moved_ids(campaign).items():
-                for host in hosts:
-                    self._store.rename_account(campaign.name, login_on(before, host), login_on(after, host))
-        self._hosts.move_lead(self.campaigns.values(), [NO_ACCOUNT, *(account.id for account in accounts)])
+    # -- a pass ------------------------------------------------------------------------------
 
     def make_pass(self) -> Iterator[None]:
         """Do one turn of the heartbeat. Yields wherever other work of the loop may go between.
 
         A step whose subject does not exist costs nothing: a home without hosts, slots or sessions has none of theirs.
         """
-        now = self._driver.now()
+        now = self.driver.now()
         if now < self._passed_at - CLOCK_STEP_SECONDS:
-            self._store.hasten_units({}, set_back_to=now)
-        began_before, self._began_at = self._began_at, self._elapsed()
+            self.store.hasten_units({}, set_back_to=now)
+        began_before, self._began_at = self._began_at, self.elapsed()
         still = self._began_at - began_before
-        if still > self._settings.heartbeat + STANDSTILL_SECONDS and not self.must_recover:
+        if still > self.settings.heartbeat + STANDSTILL_SECONDS and not self._must_recover:
             log.warning("the engine stood still for %.0f s (machine asleep, frozen or busy, or a slow store)", still)
         self._passed_at = now
-        if self._lead.is_shared:
-            self._lead.keep(now)
-        if now - self._renewed_at >= self._settings.lease:
+        if self.lead.is_shared:
+            self.lead.keep(now)
+        if now - self._renewed_at >= self.settings.lease:
             self._renew_leases(now)  # it has run out: another engine may lead, so nothing is stored before
-        self.apply_commands(now)
+        self._apply_commands(now)
         self._renew_leases(now)
-        if self.must_recover:
-            self._dispatcher.recover(self.campaigns, now)
-            self.must_recover = False
-        if self._hosts.has_workers:
-            self._hosts.step()
+        if self._must_recover:
+            self._dispatcher.recover(now)
+            self._must_recover = False
+        if self.hosts.has_workers:
+            self.hosts.step()
             self._cleanup.step(now)
         if self.live:
             yield from self.monitor.read_all()
-            now = self._driver.now()
+            now = self.driver.now()
             self.monitor.stop_ending(now)
-            self.monitor.record_ended(self.campaigns.values(), self._stages, now)
-        if self.monitor.unarchived:
+            self.monitor.record_ended(now)
+        if self._ended:
             self.monitor.archive(now)
         self._move_stages(now)
-        if self.monitor.breaker.has_paused:
+        if self._stages.breaker.has_paused:
             self._load_campaigns(now)
         if self._dispatcher.has_cancelled:
-            self._dispatcher.settle_cancelled(self.campaigns, now)
-        self._store.wake_units(now=now)
+            self._dispatcher.settle_cancelled(now)
+        self.store.wake_units(now=now)
         self._landing.step(now)
         if self._logins.held:
             self._logins.step(now)
         self._fill_queues(now)
         self.journal.collect(now)
-        self._woken.clear()  # whatever set it is handled by this pass
+        self.woken.clear()  # whatever set it is handled by this pass
         if self._granted:
             granted, self._granted = self._granted, []
-            self._granted += self._dispatcher.launch_granted(granted, now, now + self._settings.lease)
+            self._granted += self._dispatcher.launch_granted(granted, now, now + self.settings.lease)
         if self.queues.patience.overdue and self._dispatcher.give_up_conversations(self.queues.patience.overdue, now):
-            self._woken.set()  # the next pass starts them elsewhere
+            self.wake()  # the next pass starts them elsewhere
         if self.leases.is_busy:
             self.leases.tidy(now)
         self.journal.save(now)
-        self._driver.advance(now)
+        self.driver.advance(now)
         self._event_retention.step(now)  # last: each may take a few milliseconds, and nothing waits for them
         while self._output_retention.step(now):
             yield
 
     def _move_stages(self, now: float) -> None:
         """Move checks, deliveries and workspaces on, and store what came of them."""
-        if self._stages.ended or self._stages.removals:
-            self._stages.clean_up()
+        if self._stages.removals:
+            self._stages.note_removals()
         if self._stages.staged:
-            over = list(self._stages.step(self.campaigns, now))
-            self.monitor.store(over, now, self._stages.take_delivered())
+            self.monitor.store(list(self._stages.step(now)), now)
         stored, self.monitor.stored = self.monitor.stored, []
-        for record in stored:
-            campaign = self.campaigns.get(split_unit_id(record.unit_id)[0])
-            if campaign is not None and campaign.workspace is not None:
-                self._stages.remove_workspace(record, campaign)
+        self._stages.remove_workspaces(stored)
         if self._stages.preparing:
-            self._dispatcher.launch_prepared(self.campaigns, now)
-
-    def save_all(self, now: float) -> None:
-        """Store everything that the next engine needs, also what is stored only now and then."""
-        self.journal.has_learnt = True
-        self.journal.save(now)
-        self.leases.note_presence(now, at_once=True)
-        self.journal.commands.save()
+            self._dispatcher.launch_prepared(now)
 
     def is_idle(self) -> bool:
         """Return whether nothing runs, and nothing could run later without a person: what is left is paused or held."""
-        if self.live or self._stages.is_busy(self.campaigns):
+        if self.live or self._stages.is_busy:
             return False
-        counts = self._store.counts()
+        counts = self.store.counts()
         active = [name for name, campaign in self.campaigns.items() if campaign.state == "active"]
         stranded = self.queues.stranded
         waiting = {name for name in active if name in counts and counts[name].todo > stranded.get(name, 0)}
-        if not waiting or self._store.next_resume_at() is not None:
+        if not waiting or self.store.next_resume_at() is not None:
             return not waiting
         # Every account of them may be held, and none of these be asked again by itself.
         are_held: dict[str, list[bool]] = {name: [] for name in waiting}
-        for queue, wait in self.queues.why(self._driver.now()).items():
+        for queue, wait in self.queues.why(self.driver.now()).items():
             campaign, _ = split_queue_name(queue)
             if campaign in are_held:
                 are_held[campaign].append(wait.reason == "held" and wait.retry_at is None)
@@ -491,7 +446,7 @@ class Cycle:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def apply_commands(self, now: float) -> None:
+    def _apply_commands(self, now: float) -> None:
         """Carry out the commands in the store, and store what they changed before they count as read.
 
         Each touches only what it names: a unit, the campaigns, slots of programs, hosts, or the Governor. One that
@@ -508,8 +463,8 @@ class Cycle:
         if commands:
             self.journal.flush()
             if self.leases.is_busy:  # commands are read once: a lost answer would leave its caller waiting forever
-                self.leases.table.save()
-            self.journal.listeners.notify()
+                self.leases.save()
+            self.journal.notify()
         self.journal.commands.done()
 
     def _carry_out(self, event: Event, now: float) -> None:
@@ -530,35 +485,34 @@ class Cycle:
             command_log.carry_out(self.governor, event, now)
             self.journal.has_learnt = True
             if name == "host" or (event.scope or "").startswith("host:"):
-                self._hosts.read_settings()
+                self.hosts.read_settings()
 
     def _load_campaigns(self, now: float) -> None:
         """Read the campaigns, and apply what has changed in them."""
-        before = self.campaigns
-        self.campaigns = {campaign.name: campaign for campaign in self._store.campaigns()}
-        if not self._settings.starts_work:
-            self.campaigns = {
-                name: msgspec.structs.replace(each, state="paused") for name, each in self.campaigns.items()
-            }
-        changed = [campaign for name, campaign in self.campaigns.items() if before.get(name) != campaign]
+        campaigns = self.store.campaigns()
+        if not self.settings.starts_work:
+            campaigns = [msgspec.structs.replace(each, state="paused") for each in campaigns]
+        changed = [campaign for campaign in campaigns if self.campaigns.get(campaign.name) != campaign]
+        self.campaigns.clear()
+        self.campaigns.update((campaign.name, campaign) for campaign in campaigns)
         for campaign in changed:
-            self.monitor.breaker.forget(campaign.name)
-        self.monitor.breaker.has_paused = False
+            self._stages.breaker.forget(campaign.name)
+        self._stages.breaker.has_paused = False
         apply_campaign_limits(self.governor, changed, now)
-        limit_checks(self.governor, changed, self._settings.checks, now)
+        limit_checks(self.governor, changed, self.settings.checks, now)
 
     # -- leases, queues and grants -------------------------------------------------------------
 
     def _renew_leases(self, now: float) -> None:
         """Keep the lead and the leases of running units. A unit whose lease is no longer ours was cancelled."""
-        if 0 <= now - self._renewed_at < self._settings.lease / 3:
+        if 0 <= now - self._renewed_at < self.settings.lease / 3:
             return
-        if not self._lead.take(now):
+        if not self.lead.take(now):
             raise LeadLost("another engine has taken the lead of this home")
-        until = now + self._settings.lease
+        until = now + self.settings.lease
         units = (*(session.unit for session in self.live.values()), *self._stages.units())
         fences = {unit.id: unit.fence for unit in units}
-        for unit_id in self._store.renew_units(fences, lease_until=until) if fences else ():
+        for unit_id in self.store.renew_units(fences, lease_until=until) if fences else ():
             if unit_id in self.live:
                 self.live[unit_id].ending = CANCELLED
             else:
@@ -566,7 +520,7 @@ class Cycle:
         self._renewed_at = now
 
     def _fill_queues(self, now: float) -> None:
-        if hosts := self._hosts.states():
+        if hosts := self.hosts.states():
             self._host_limits.apply(self.governor, hosts, now)
         # A campaign that was deleted and added again waits until the sessions of the deleted one are over: its units
         # have the same names, so the store would take the old sessions for the new units.
@@ -574,22 +528,21 @@ class Cycle:
         of_deleted = {name for name, at in running if name in self.campaigns and self.campaigns[name].created_at != at}
         campaigns = [each for name, each in self.campaigns.items() if name not in of_deleted]
         self.monitor.pacer.set_paces(campaigns, now)
-        self.queues.fill(campaigns, self._store.claimable(), now)
-
-    def _on_granted(self, granted: Granted) -> None:
-        """Keep the grant of a session for the next pass."""
-        self._granted.append(granted.ticket_id)
-        self._driver.metrics.granted(granted.waited)
-        self._woken.set()
+        self.queues.fill(campaigns, self.store.claimable(), now)
 
     def _on_external_granted(self, granted: Granted) -> None:
         if self.leases.on_granted(granted):
-            self._woken.set()  # the pass stores the answer
+            self.wake()  # the pass stores the answer
+
+    def _on_granted(self, granted: Granted) -> None:
+        self._granted.append(granted.ticket_id)
+        self.driver.metrics.granted(granted.waited)
+        self.wake()
 
     def _on_events(self, events: Sequence[Event]) -> None:
-        self.journal.on_events(events)
+        self.journal.governor_events += events
         self._logins.note_holds(events)
-        self._woken.set()
+        self.wake()
 
 
 YOUNG_OBJECTS = 10_000

@@ -7,7 +7,7 @@ when it is stored; each step of a pass knows that.
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +25,7 @@ from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 if TYPE_CHECKING:  # commands that read the waits need no session
     from paceline.engine.session.live_session import LiveSession
+    from paceline.executors import Handle
     from paceline.hosts.leader.registry import HostRegistry
 
 WAIT_REPEAT_SECONDS = 60.0
@@ -73,25 +74,6 @@ LAST_EVENTS = {
 OTHERS_FIRST = " (other units go first, until one has ended well)"
 
 
-class Listeners:
-    """Functions that are called whenever events were stored. One that fails is logged; the others are still called."""
-
-    def __init__(self) -> None:
-        self._listeners: list[Callable[[], object]] = []
-
-    def add(self, on_stored: Callable[[], object]) -> Callable[[], None]:
-        """Add a listener. Returns a function that removes it."""
-        self._listeners.append(on_stored)
-        return lambda: self._listeners.remove(on_stored)
-
-    def notify(self) -> None:
-        for on_stored in list(self._listeners):
-            try:
-                on_stored()
-            except Exception:
-                log.exception("a listener failed")
-
-
 def start_event(unit: Unit, scope: str, now: float) -> Event:
     """Return the event of an attempt that begins, with the start time that is stored for its unit."""
     name = "unit.resumed" if unit.counters.parks else "unit.started"
@@ -137,11 +119,14 @@ Gist = tuple[str, str, float | None]
 class EngineJournal:
     """Collects events between saves. A save writes the Governor with the events, then the reasons to wait."""
 
-    def __init__(self, store: Store, driver: GovernorDriver, queues: TicketQueues, listeners: Listeners) -> None:
-        self._store, self._driver, self._queues, self.listeners = store, driver, queues, listeners
+    def __init__(
+        self, store: Store, driver: GovernorDriver, queues: TicketQueues, listeners: list[Callable[[], object]]
+    ) -> None:
+        self._store, self._driver, self._queues, self._listeners = store, driver, queues, listeners
         self.commands = CommandReader(store)
         """It skips the events that this journal appends."""
-        self._governor_events: list[Event] = []
+        self.governor_events: list[Event] = []
+        """The events of the Governor until the pass collects them."""
         self._unsaved: list[Event] = []
         self._doubtful: tuple[int, int] | None = None
         """How many of them may be stored, above which id: a save failed, and its commit may have gone through."""
@@ -154,7 +139,7 @@ class EngineJournal:
 
     def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """Store an event of the present time with the next save."""
-        self._unsaved.append(Event(name, self._driver.now(), scope, unit, fields))
+        self.append(Event(name, self._driver.now(), scope, unit, fields))
 
     def append(self, event: Event) -> None:
         """Store an event with the next save."""
@@ -165,16 +150,12 @@ class EngineJournal:
         for each in campaigns:
             self._store.set_campaign(each)
             fields: dict[str, object] = {"reason": each.pause_reason}
-            self.append(Event("campaign.paused", now, f"campaign:{each.name}", None, fields))
-
-    def on_events(self, events: Sequence[Event]) -> None:
-        """Keep events of the Governor until the pass collects them."""
-        self._governor_events += events
+            self.append(Event("campaign.paused", now, f"{CAMPAIGN}{each.name}", None, fields))
 
     def collect(self, now: float) -> None:
         """Let time pass, and take in what the Governor emitted."""
         self._driver.advance(now)
-        events, self._governor_events = self._governor_events, []
+        events, self.governor_events = self.governor_events, []
         for event in events:
             if event.name == "window.reopened":  # perhaps early: units parked for it need not wait for the reset
                 self.wake(event.scope or "")
@@ -228,7 +209,15 @@ class EngineJournal:
         if last_id is not None:
             self.commands.skip_own(last_id, len(self._unsaved))
             self._unsaved = []
-            self.listeners.notify()
+            self.notify()
+
+    def notify(self) -> None:
+        """Call all listeners. One that fails is logged; the others are still called."""
+        for on_stored in list(self._listeners):
+            try:
+                on_stored()
+            except Exception:
+                log.exception("a listener failed")
 
     def _drop_stored(self, count: int, position: int) -> None:
         """Drop the events of a save that failed if its commit went through: all of them are stored then."""
@@ -270,8 +259,12 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     settings: EngineSettings
     queues: TicketQueues
     journal: EngineJournal
-    live: "dict[str, LiveSession]"
+    campaigns: dict[str, Campaign] = {}
+    """All campaigns, by name."""
+    live: "dict[str, LiveSession]" = {}
     """The sessions that run, by unit."""
+    ended: "list[Handle]" = []
+    """What has ended and is stored, or was stopped. Once it is over, its output is put away."""
 
 
 def wait_event(queue: str, why: Deferred, now: float) -> Event:

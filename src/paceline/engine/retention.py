@@ -5,10 +5,11 @@ always stay, and a workspace with uncommitted work is removed only by force. An 
 small steps, so that no pass is held up.
 """
 
+import functools
 import logging
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +17,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.command_log import prune_history
-from paceline.engine.commands import find_campaign
+from paceline.engine.commands import all_units
 from paceline.engine.settings import this_host
 from paceline.errors import IllegalStep, PacelineError
 from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
@@ -86,37 +87,19 @@ def attempts_of_unfinished(store: Store) -> set[str]:
     }
 
 
-def attempts_of_campaign(store: Store, campaign: str) -> set[str]:
-    """Return the last attempt of each unit of the campaign. Reads all of them."""
-    name = find_campaign(store, campaign).name
-    return {unit.attempt_id for unit in all_units(store, campaign=name) if unit.attempt_id is not None}
-
-
-def remove_campaign_output(spool: Spool, campaign: str, attempts: Collection[str], before: float) -> PruneResult:
+def remove_campaign_output(spool: Spool, campaign: str, before: float) -> PruneResult:
     """Remove prompts and output of a deleted campaign, of all its attempts.
 
-    The archive knows the unit of each attempt; `attempts` are those of earlier versions, which did not write it down.
     What ended after `before` belongs to another campaign that has got the name since.
     """
     removed = PruneResult()
     for name in spool.archived():
-        if name in attempts or (spool.unit_of(name) or "").startswith(f"{campaign}/"):
+        if (spool.unit_of(name) or "").startswith(f"{campaign}/"):
             attempt = spool.archived_attempt(name)
             if attempt is not None and attempt.ended_at <= before:
                 spool.remove_archived(name)
                 removed += PruneResult(1, attempt.disk_bytes)
     return removed
-
-
-def all_units(store: Store, *, campaign: str | None = None, state: UnitState | None = None) -> Iterator[Unit]:
-    """Yield units page by page, so that a million of them need little memory."""
-    cursor: str | None = None
-    while True:
-        page = store.units(campaign=campaign, state=state, cursor=cursor, limit=1000)
-        yield from page.units
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 MOST_NAMED = 3
@@ -176,20 +159,14 @@ def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:
             is_finished = unit.state in FINISHED if each.host is None else unit.state == "cancelled"
             if is_finished and unit.campaign not in keeping:
                 unneeded.append(each)
-    return [
-        *unneeded,
-        *(
-            StoredWorkspace(unit=None, place=abandoned_location(path, tops))
-            for path in found
-            if os.path.realpath(path) not in known
-        ),
-    ]
+    left = [path for path in found if os.path.realpath(path) not in known]
+    return [*unneeded, *(StoredWorkspace(unit=None, place=abandoned_location(path, tops)) for path in left)]
 
 
 def check_workspaces(workspaces: Iterable[StoredWorkspace]) -> None:
     """Raise `IllegalStep` if removing the workspaces would lose work. A host keeps those of its own by itself."""
-    here = (each for each in workspaces if each.host is None)
-    found = [reason for each in here if (reason := _reason_to_keep(each.place)) is not None]
+    here = [each.place for each in workspaces if each.host is None and os.path.lexists(each.place.path)]
+    found = [reason for place in here if (reason := _problem(check_nothing_is_lost, place)) is not None]
     if found:
         more = f"\nand {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise IllegalStep("\n".join(found[:MOST_NAMED]) + more)
@@ -208,8 +185,8 @@ def remove_workspaces(
     for each in workspaces:
         place = each.place
         if each.host is None and os.path.lexists(place.path):
-            reason = _removal_problem(place, force=force, dry_run=dry_run)
-            if reason is not None:
+            act = check_nothing_is_lost if dry_run else functools.partial(remove, force=force)
+            if not (dry_run and force) and (reason := _problem(act, place)) is not None:
                 kept.append(KeptWorkspace(unit=each.unit, path=place.path, reason=reason))
                 continue
             removed.append(os.path.realpath(place.path))
@@ -238,22 +215,9 @@ def leave_workspaces(store: Store, workspaces: Iterable[StoredWorkspace], *, for
     return len(left)
 
 
-def _removal_problem(place: WorkspaceLocation, *, force: bool, dry_run: bool) -> str | None:
-    """Remove the workspace. Return why it stays, or None."""
-    if dry_run:
-        return None if force else _reason_to_keep(place)
+def _problem(act: Callable[[WorkspaceLocation], object], place: WorkspaceLocation) -> str | None:
     try:
-        remove(place, force=force)
-    except PacelineError as error:
-        return str(error)
-    return None
-
-
-def _reason_to_keep(place: WorkspaceLocation) -> str | None:
-    if not os.path.lexists(place.path):
-        return None
-    try:
-        check_nothing_is_lost(place)
+        act(place)
     except PacelineError as error:
         return str(error)
     return None

@@ -72,11 +72,7 @@ class CampaignAccounts:
         return found
 
     def moved_ids(self, campaign: Campaign) -> dict[str, str]:
-        """Return the ids under which units of earlier versions or settings know its agent's login, and the present one.
-
-        A plan without accounts once had no account at all, and an account may have been configured since that is the
-        same login.
-        """
+        """Return the ids that its agent's login had before an account was configured for it, and the present one."""
         login = self._logins.get(campaign.agent)
         if login is None:
             return {}

@@ -229,7 +229,7 @@ async def raw_take(daemon: Daemon, **fields: object) -> asyncio.StreamWriter:
 async def test_37_a_client_that_dies_loses_its_slot_when_its_lease_and_its_grace_are_over(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paceline.engine.capacity.external_slots.LOST_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("paceline.engine.capacity.leases.LOST_GRACE_SECONDS", 0.5)
     dying = await raw_take(daemon, ttl=1)
     await daemon.until(lambda: stored(daemon))
     (lost,) = stored(daemon)

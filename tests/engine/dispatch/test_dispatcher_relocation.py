@@ -124,11 +124,11 @@ async def test_many_conversations_are_given_up_a_few_per_pass() -> None:
         units = claim(harness.store, 250, account="max-1#box1")
         record(harness.store, [ended(unit, "yielded", conversation_id="talk") for unit in units])
         harness.engine.start()
-        harness.engine.make_pass()
+        list(harness.engine.make_pass())
         given_up = harness.events("unit.requeued")
 
-        harness.engine.make_pass()
-        harness.engine.make_pass()
+        list(harness.engine.make_pass())
+        list(harness.engine.make_pass())
 
         assert len(given_up) == BATCH
         assert len(harness.events("unit.requeued")) == 250

@@ -180,8 +180,9 @@ def test_no_session_starts_on_the_machine_of_the_engine_if_its_settings_say_so()
 
 
 def test_a_campaign_keeps_away_from_a_host_without_its_folder_for_ten_minutes() -> None:
-    exclusions = Exclusions()
-    exclusions.add("night", "box1", "cannot work in '/srv/app': No such file or directory", NOW)
+    exclusions: Exclusions = {}
+    reason = "cannot work in '/srv/app': No such file or directory"
+    exclusions["night", "box1"] = (NOW + EXCLUDED_SECONDS, reason)
 
     def refusals(campaign: Campaign, at: float) -> dict[str, Deferred]:
         return Placement(ACCOUNTS, [host()], now=at, exclusions=exclusions).places(campaign).refusals

@@ -83,4 +83,4 @@ async def test_a_campaign_that_is_done_costs_the_passes_after_it_nothing() -> No
         await harness.run(180.0)
 
         assert set(harness.states().values()) == {"done"}
-        assert harness.engine.cycle.queues.queues == {}
+        assert harness.engine.queues.queues == {}

@@ -123,7 +123,7 @@ async def test_a_limit_that_is_read_late_is_dated_when_it_was_printed(said: str,
     async with EngineHarness(lambda _: Run(stderr=f"ERROR: {said}\n", exit_code=1), pool=1) as harness:
         harness.add_claude("night", 2, agent="codex", model=None)
         harness.engine.start()
-        harness.engine.make_pass()
+        list(harness.engine.make_pass())
         harness.engine.close()
         harness.engine = harness.new_engine()
         harness.executor.script = lambda _: Run(stdout=CODEX_DONE)

@@ -178,7 +178,7 @@ async def test_an_adopted_session_is_caught_up_in_pieces_and_its_closed_window_c
     async with EngineHarness(lambda _: Run(stdout=said, seconds=HOUR), heartbeat=300.0) as harness:
         harness.add_claude("night", 1)
         harness.engine.start()
-        harness.engine.make_pass()
+        list(harness.engine.make_pass())
         harness.engine.close()
         harness.engine = harness.new_engine()
 

@@ -28,7 +28,7 @@ async def output_of(folder: Path, script: str) -> str:
     finally:
         executor.close()
     assert end is not None
-    return end.tail
+    return end.tail or ""
 
 
 async def test_the_output_of_a_check_has_both_channels_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:

@@ -347,11 +347,11 @@ async def test_a_pause_while_the_worktree_is_made_starts_neither_setup_nor_sessi
     async with harness_of(top, slow_setup) as harness:
         add(harness, top, setup=("npm", "ci"))
         harness.engine.start()
-        harness.engine.make_pass()  # claims the unit, and starts to look for a free folder
+        list(harness.engine.make_pass())  # claims the unit, and starts to look for a free folder
         assert harness.running() == ["night/u0"]
         commands.pause_campaigns(harness.store, ["night"], now=harness.clock.now())
         for _ in range(5):
-            harness.engine.make_pass()
+            list(harness.engine.make_pass())
         unit = harness.unit("night/u0")
         assert (unit.state, unit.reason) == ("todo", "its campaign was paused before its session began")
         assert (unit.counters, kinds(harness)) == (Counters(), [])
@@ -366,12 +366,12 @@ async def test_a_unit_that_is_cancelled_during_its_preparation_starts_no_session
     async with harness_of(top, slow_setup) as harness:
         add(harness, top, setup=setup)
         harness.engine.start()
-        harness.engine.make_pass()
+        list(harness.engine.make_pass())
         assert harness.running() == ["night/u0"]
         # Not as a command, of which the engine would know: as late as another process can cancel it.
         harness.store.cancel_units("night", ["night/u0"], now=harness.clock.now())
         for _ in range(5):
-            harness.engine.make_pass()
+            list(harness.engine.make_pass())
         assert (harness.unit("night/u0").state, "session" in kinds(harness)) == ("cancelled", False)
         harness.engine.close()
 

@@ -77,7 +77,7 @@ class Home:
     async def run_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():
-                self.engine.make_pass()
+                list(self.engine.make_pass())
                 await self.executor.wait_ended(0.05)
 
     @property
@@ -92,10 +92,10 @@ async def test_a_real_process_is_ended_once_its_tool_is_done_although_the_engine
     try:
         await home.run_until((tmp_path / "running").exists)
         commands.end_at_turn(home.store, home.unit, reason="make room", now=SystemClock().now())
-        home.engine.make_pass()
+        list(home.engine.make_pass())
         stored = home.unit.result.end_request
         home.start()
-        home.engine.make_pass()
+        list(home.engine.make_pass())
         assert (home.unit.state, stored is not None, (tmp_path / "told").exists()) == ("running", True, False)
 
         (tmp_path / "go").touch()

@@ -156,13 +156,12 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
 )
 async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> schemas.Ok:
     now = context.now
-    attempts = retention.attempts_of_campaign(context.store, name)
     workspaces = retention.workspaces_of_campaign(context.store, name)
     if not force:
         await asyncio.to_thread(retention.check_workspaces, workspaces)
     commands.delete_campaign(context.store, name, now=now)
     context.apply_commands()
-    await asyncio.to_thread(retention.remove_campaign_output, context.spool, name, attempts, now)
+    await asyncio.to_thread(retention.remove_campaign_output, context.spool, name, now)
     retention.leave_workspaces(context.store, workspaces, force=force)
     kept = (await asyncio.to_thread(retention.remove_workspaces, workspaces, force=force)).kept
     for each in kept:

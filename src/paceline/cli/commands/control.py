@@ -175,12 +175,11 @@ def delete(home: Home, name: str, *, force: bool = False) -> ControlResult:
     Refused, unless `force`, while a workspace has uncommitted work. Branches that are not merged stay.
     """
     now = time.time()
-    attempts = retention.attempts_of_campaign(home.store, name)
     workspaces = retention.workspaces_of_campaign(home.store, name)
     if not force:
         retention.check_workspaces(workspaces)
     commands.delete_campaign(home.store, name, now=now)
-    removed = retention.remove_campaign_output(home.spool(), name, attempts, now)
+    removed = retention.remove_campaign_output(home.spool(), name, now)
     folders = retention.remove_workspaces(workspaces, force=force)
     left = retention.leave_workspaces(home.store, workspaces, force=force)
     gone = f" and the output of {output.counted(removed.attempts, 'attempt')}" if removed.attempts else ""

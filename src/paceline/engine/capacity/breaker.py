@@ -4,6 +4,7 @@ Here: when a campaign pauses, and why. Never here: what counts as a failure of o
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition
 from paceline.engine.session.live_session import LiveSession
 from paceline.redaction import without_secrets
-from paceline.store import Campaign, OutcomeRecord, Store
+from paceline.store import Campaign, OutcomeRecord, Store, UnitCounts
 from paceline.store.rules import split_unit_id
 
 MOST_ALIKE = 5
@@ -68,7 +69,7 @@ class CampaignBreaker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._streaks: dict[str, _Streak] = {}
+        self._streaks: defaultdict[str, _Streak] = defaultdict(_Streak)
         self._outages: dict[str, _Outage] = {}
         self._proven_at: dict[str, float] = {}
         """When the latest attempt that ended well had begun, by its account, or by the campaign of a command."""
@@ -86,9 +87,8 @@ class CampaignBreaker:
         self._streaks.pop(campaign, None)
         self._faults.pop(campaign, None)
         self._unchecked.pop(campaign, None)
-        self._setup_faults = {
-            unit: count for unit, count in self._setup_faults.items() if split_unit_id(unit)[0] != campaign
-        }
+        for unit in [unit for unit in self._setup_faults if split_unit_id(unit)[0] == campaign]:
+            del self._setup_faults[unit]
 
     def delayed(self, record: OutcomeRecord, now: float) -> OutcomeRecord:
         """Let the units that were not tried go before the next attempt of a failed one, until one has ended well."""
@@ -96,11 +96,10 @@ class CampaignBreaker:
         if transition.ending != "failed" or transition.resume_at is None:
             return record
         campaign, _ = split_unit_id(record.unit_id)
-        if self._streak(campaign).is_proven:
+        streak = self._streaks[campaign]
+        if streak.is_proven or not self._store.claimable().get((campaign, None)):
             return record
-        if not self._store.claimable().get((campaign, None)):
-            return record
-        self._streak(campaign).delayed[record.unit_id] = transition.resume_at
+        streak.delayed[record.unit_id] = transition.resume_at
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
 
@@ -140,10 +139,7 @@ class CampaignBreaker:
         return outcome
 
     def after(self, records: Iterable[OutcomeRecord], now: float) -> list[Campaign]:
-        """Count stored outcomes. Returns the campaigns that must pause, with their reason, as they are to be stored.
-
-        Delayed units of a campaign that has proven itself are resumed earlier.
-        """
+        """Count stored outcomes; hasten delayed units of a proven campaign. Returns the campaigns that must pause."""
         reasons: dict[str, str] = {}
         for record in records:
             name, unit = split_unit_id(record.unit_id)
@@ -160,7 +156,7 @@ class CampaignBreaker:
         ]
 
     def _reason_after(self, name: str, unit: str, transition: Transition, now: float) -> str | None:
-        streak = self._streak(name)
+        streak = self._streaks[name]
         match transition.ending:
             case "succeeded":
                 if streak.delayed or not streak.is_proven:
@@ -205,19 +201,11 @@ class CampaignBreaker:
         if gist != streak.gist:
             streak.gist, streak.units = gist, set()
         streak.units.add(unit)
-        counts = self._store.counts().get(name)
-        left = (
-            0 if counts is None else counts.todo + counts.running + counts.quarantined + counts.unverified + counts.held
-        )
+        counts = self._store.counts().get(name, UnitCounts())
+        left = counts.todo + counts.running + counts.quarantined + counts.unverified + counts.held
         if len(streak.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
             return None
         return f"the first {len(streak.units)} units failed alike, the last with: {reason}"
-
-    def _streak(self, name: str) -> _Streak:
-        found = self._streaks.get(name)
-        if found is None:
-            found = self._streaks[name] = _Streak()
-        return found
 
 
 def _may_differ(campaign: Campaign, outcome: AttemptOutcome) -> bool:

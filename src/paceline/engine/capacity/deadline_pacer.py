@@ -108,22 +108,15 @@ class DeadlinePacer:
 
     def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
         """Return the known windows of each account that the campaign runs on."""
-        return [
-            [
-                quota
-                for scope in scopes
-                if (status := self._governor.status(scope, now=now)) is not None
-                for window in status.windows
-                if (quota := _quota(status, window, now)) is not None
-            ]
-            for scopes in self._paths(campaign)
-        ]
-
-    def _paths(self, campaign: Campaign) -> list[tuple[str, ...]]:
-        """Return the scopes of its sessions on each of its accounts that is known."""
-        found = {each: self._accounts.of(campaign, each) for each in self._accounts.ids_of(campaign)}
-        known = [account for each, account in found.items() if account is not None or each == NO_ACCOUNT]
-        return [session_scopes(campaign, account) for account in known]
+        found: list[list[Quota]] = []
+        for each in self._accounts.ids_of(campaign):
+            account = self._accounts.of(campaign, each)
+            if account is not None or each == NO_ACCOUNT:
+                statuses = (self._governor.status(scope, now=now) for scope in session_scopes(campaign, account))
+                windows = ((status, window) for status in statuses if status for window in status.windows)
+                quotas = (_quota(status, window, now) for status, window in windows)
+                found.append([quota for quota in quotas if quota is not None])
+        return found
 
     def _mean(self, campaign: Campaign) -> float | None:
         """Return the mean duration of its units; at first from the units that earlier engines finished."""

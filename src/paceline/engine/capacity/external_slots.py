@@ -1,4 +1,4 @@
-"""Slots of programs that the engine did not start: how they are kept, and how a program asks.
+"""Slots of programs that the engine did not start: who holds one, and how a program of this machine asks.
 
 They share all limits with its sessions. There are two kinds of holder. A program of this machine (`paceline exec`) is
 known by its pid and start time, gives its slot back by exiting, and asks with a command in the store, where the leader
@@ -6,13 +6,11 @@ also answers. A program that is known by its HTTP calls alone has a lease that i
 slot is stored, so that the next leader counts it first. Never here: how an engine is started where none leads.
 """
 
-import asyncio
 import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable
 
 import msgspec
 
@@ -20,9 +18,8 @@ from paceline.clock import SystemClock
 from paceline.core import Deferred, Ticket
 from paceline.core.signals import AnySignal
 from paceline.engine import command_log
-from paceline.engine.command_log import stored_number
 from paceline.engine.store_outage import StoreOutage
-from paceline.errors import OUTAGES, CapacityError, StoreError
+from paceline.errors import OUTAGES
 from paceline.executors.proc_table import ancestors_of, boot_id, has_ended, start_ticks
 from paceline.leadership.election import this_machine
 from paceline.redaction import signal_without_secrets
@@ -30,215 +27,13 @@ from paceline.store import ProcessId, Store, StoredSlot
 
 log = logging.getLogger("paceline.engine")
 
-TOKENS_STATE = "slot_tokens"
-TOKENS_AT_ONCE = 1000
-"""Fencing tokens reserved by one write. More means fewer writes, and larger gaps after a restart, which do no harm."""
-REMEMBERED_LOSSES = 10_000
-"""Lost slots whose holders still get "lease not renewed" instead of "no such slot". More costs memory."""
 LOST_GRACE_SECONDS = 30.0
 """How long a lost slot still counts: its holder learns of the loss at its next call, and ends its work."""
-SWEEP_SLACK = 1000
-"""Entries of released slots that may stay in the expiry heap before it is rebuilt, so that rebuilding stays rare."""
-
-
-def closed_error() -> CapacityError:
-    """Return the error of a call that an engine which stops cannot answer."""
-    return CapacityError("the engine is stopping; ask again when it is back")
-
-
-class SlotTable:
-    """Slots by id and by idempotency key. `save` stores everything that changed in one transaction.
-
-    Callers wait in `stored` until their change is on disk. Until `close`.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.slots: dict[str, StoredSlot] = {}
-        self._by_key: dict[str, str] = {}
-        self._expiries: list[tuple[float, str]] = []
-        self._free_at: dict[str, float] = {}
-        self._lost: dict[str, None] = {}
-        self.unsaved: dict[str, None] = {}
-        self.heard_at: dict[str, float] = {}
-        """When the holders on other machines have last shown that they are there, by the ids of their slots."""
-        self._waiting: list[asyncio.Future[None]] = []
-        self._is_scheduled = False
-        self.is_closed = False
-        self._token = self._reserved_tokens = stored_number(store, TOKENS_STATE)
-
-    def __iter__(self) -> Iterator[StoredSlot]:
-        return iter(list(self.slots.values()))
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-    def get(self, slot_id: str) -> StoredSlot | None:
-        return self.slots.get(slot_id)
-
-    def get_by_key(self, key: str) -> StoredSlot | None:
-        slot_id = self._by_key.get(key)
-        return None if slot_id is None else self.slots[slot_id]
-
-    def put(self, slot: StoredSlot) -> None:
-        """Add or replace a slot. One that waits for a lease is not stored: it waits as long as its call lasts."""
-        self.slots[slot.id] = slot
-        lease = slot.lease
-        if lease is not None and lease.key is not None:
-            self._by_key[lease.key] = slot.id
-        if lease is None or slot.granted_at is not None:
-            self.unsaved[slot.id] = None
-        if lease is not None and slot.granted_at is not None:
-            self._watch(lease.expires_at, slot.id)
-
-    def renew(self, slot: StoredSlot) -> None:
-        """Replace a slot by one that expires later. Its entry in the heap is corrected when it comes up."""
-        self.slots[slot.id] = slot
-        self.unsaved[slot.id] = None
-
-    def pop(self, slot_id: str) -> StoredSlot | None:
-        """Remove a slot, if there is one, also from the store with the next save."""
-        slot = self.slots.pop(slot_id, None)
-        self.heard_at.pop(slot_id, None)
-        if slot is not None:
-            self._free_at.pop(slot_id, None)
-            if slot.lease is not None and slot.lease.key is not None:
-                self._by_key.pop(slot.lease.key, None)
-            if slot.lease is None or slot.granted_at is not None:
-                self.unsaved[slot_id] = None
-        return slot
-
-    def drop_stored(self, slot_id: str) -> None:
-        """Remove a slot from the store with the next save that never came into the table."""
-        self.unsaved[slot_id] = None
-
-    def is_silent(self, slot_id: str, holder: ProcessId, now: float) -> bool:
-        """Return whether a holder on another machine has shown no sign of life for long."""
-        return is_elsewhere(holder) and now - self.heard_at.setdefault(slot_id, now) > SILENT_SECONDS
-
-    # -- expiry ----------------------------------------------------------------------------------
-
-    def next_expiry(self) -> float | None:
-        """Return when the first lease may expire, or the first lost slot becomes free."""
-        return self._expiries[0][0] if self._expiries else None
-
-    def lose_expired(self, now: float) -> Iterator[tuple[StoredSlot, float]]:
-        """Mark the slots whose lease has expired as lost. Yields each with the time at which it becomes free."""
-        while self._expiries and self._expiries[0][0] <= now:
-            slot = self.slots.get(heappop(self._expiries)[1])
-            if slot is None or slot.lease is None or slot.granted_at is None:
-                continue  # released long ago
-            if slot.lease.expires_at > now:
-                heappush(self._expiries, (slot.lease.expires_at, slot.id))
-            elif slot.id not in self._free_at:
-                free_at = self._free_at[slot.id] = now + LOST_GRACE_SECONDS
-                self._watch(free_at, slot.id)
-                self._lost[slot.id] = None
-                if len(self._lost) > REMEMBERED_LOSSES:
-                    del self._lost[next(iter(self._lost))]
-                yield slot, free_at
-
-    def pop_lost(self, now: float) -> list[StoredSlot]:
-        """Remove the lost slots whose grace is over."""
-        over = [slot_id for slot_id, free_at in self._free_at.items() if free_at <= now]
-        return [slot for slot_id in over if (slot := self.pop(slot_id)) is not None]
-
-    def shift_leases(self, seconds: float, now: float) -> None:
-        """Move every expiry, and the end of every grace, by so many seconds. None lasts longer than one begun now."""
-        for slot in self.slots.values():
-            lease = slot.lease
-            if slot.id in self._free_at:
-                self._free_at[slot.id] = min(self._free_at[slot.id] + seconds, now + LOST_GRACE_SECONDS)
-            elif lease is not None and slot.granted_at is not None:
-                expires_at = min(lease.expires_at + seconds, now + lease.ttl)
-                self.renew(msgspec.structs.replace(slot, lease=msgspec.structs.replace(lease, expires_at=expires_at)))
-        self._watch_again()
-
-    def was_lost(self, slot_id: str) -> bool:
-        """Return whether the lease of the slot expired; known for the last few thousand, by this leader."""
-        return slot_id in self._lost
-
-    def _watch(self, at: float, slot_id: str) -> None:
-        heappush(self._expiries, (at, slot_id))
-        if len(self._expiries) > SWEEP_SLACK + 2 * len(self.slots):  # most of it was released long before
-            self._watch_again()
-
-    def _watch_again(self) -> None:
-        leases = [(slot.lease, slot.id) for slot in self.slots.values() if slot.granted_at is not None]
-        self._expiries = [
-            (self._free_at.get(slot_id, lease.expires_at), slot_id) for lease, slot_id in leases if lease is not None
-        ]
-        heapify(self._expiries)
-
-    # -- the store -------------------------------------------------------------------------------
-
-    def save(self) -> None:
-        """Store all added, changed and removed slots in one transaction."""
-        if self.unsaved:
-            if self._token > self._reserved_tokens:  # an upper bound is stored before any token is handed out
-                reserved = self._token + TOKENS_AT_ONCE
-                self._store.save_state(TOKENS_STATE, str(reserved).encode())
-                self._reserved_tokens = reserved
-            kept = [self.slots[slot_id] for slot_id in self.unsaved if slot_id in self.slots]
-            self._store.save_slots(kept, [slot_id for slot_id in self.unsaved if slot_id not in self.slots])
-            self.unsaved.clear()
-
-    async def stored(self) -> None:
-        """Wait until everything that has changed is stored. Raises what kept it from being stored."""
-        self.check_open()
-        if self.unsaved:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            self.save_soon()
-            await waiting
-
-    def save_soon(self) -> None:
-        """Store changes at the end of this turn of the loop, once for all callers."""
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._save_for_callers)
-
-    def _save_for_callers(self) -> None:
-        self._is_scheduled = False
-        waiting, self._waiting = self._waiting, []
-        failure: Exception | None = None
-        try:
-            if not self.is_closed:
-                self.save()
-        except Exception as error:
-            failure = error  # its callers get it; the next save includes what is unsaved
-            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
-        for each in waiting:
-            if each.done():
-                continue
-            if failure is None:
-                each.set_result(None)
-            else:
-                each.set_exception(failure)
-
-    def close(self) -> None:
-        """Fail the callers that wait. What is granted stays in the store, for the next leader."""
-        self.is_closed = True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_exception(closed_error())
-
-    def check_open(self) -> None:
-        if self.is_closed:
-            raise closed_error()
-
-    def next_token(self) -> int:
-        """Return a fencing token that is larger than all before it, also those of leaders before."""
-        self._token += 1
-        return self._token
-
-
 EXTERNAL_SLOTS = "outside"
 """The namespace of their tickets. It is stored with reports and reasons, so its value stays."""
 TICKET_PREFIX = f"{EXTERNAL_SLOTS}:"
 SILENT_SECONDS = 60.0
 """How long a program on another machine may be silent before its slot is released: four of its signs of life."""
-replace = msgspec.structs.replace
 
 
 def process_id(pid: int, machine: str = "") -> ProcessId:
@@ -264,13 +59,16 @@ def is_elsewhere(process: ProcessId) -> bool:
     return process.machine not in ("", this_machine())
 
 
-def is_there(slot: StoredSlot) -> bool:
+def is_there(slot: StoredSlot, silent_seconds: float = 0.0) -> bool:
     """Return whether its program still waits for the slot or uses it.
 
-    A lease that is stored counts until a leader has waited for its renewal: while none leads, nobody can renew it.
+    A lease that is stored counts until a leader has waited for its renewal: while none leads, nobody can renew it. A
+    holder on another machine is gone once it has shown no sign of life for long.
     """
     if slot.lease is not None:
         return slot.granted_at is not None
+    if slot.holder is not None and is_elsewhere(slot.holder):
+        return silent_seconds <= SILENT_SECONDS
     return slot.holder is not None and is_alive(slot.holder)
 
 
@@ -342,7 +140,7 @@ class ProgramSlot:
 
     def _read(self, slot_id: str) -> StoredSlot | None:
         """Return the slot as the leader stored it; None until a leader has read the request."""
-        found: list[StoredSlot | None] = [None]
+        found: list[StoredSlot] = []
 
         def read() -> None:
             self._ensure_engine()
@@ -350,7 +148,7 @@ class ProgramSlot:
 
         self._try(read)
         self.show_life()
-        return found[-1]
+        return found[0] if found else None
 
     def report(self, scope: str, signal: AnySignal) -> None:
         """Report a signal of the program that uses the slot."""

@@ -111,13 +111,8 @@ def save_governor(store: Store, governor: Governor) -> None:
 
 
 def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now: float) -> None:
-    """Set the limit of each campaign's scope to its `max_sessions`.
-
-    An older version accepted names with `*` and `?`. As a scope they would be patterns, and limit other campaigns.
-    """
+    """Set the limit of each campaign's scope to its `max_sessions`."""
     for campaign in campaigns:
-        if "*" in campaign.name or "?" in campaign.name:
-            continue
         scope = f"campaign:{campaign.name}"
         if governor.get_limit(scope) != campaign.max_sessions:
             governor.set_limit(scope, campaign.max_sessions, now=now)

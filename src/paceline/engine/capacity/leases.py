@@ -10,7 +10,7 @@ import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -20,14 +20,17 @@ from paceline.core import Deferred, Granted, Verdict
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.core.signals import AnySignal
 from paceline.core.values.scopes import RUNS, SESSIONS, path_scopes
-from paceline.engine.capacity.external_slots import TICKET_PREFIX, SlotTable, closed_error, is_there, ticket_of
+from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, TICKET_PREFIX, is_there, ticket_of
 from paceline.engine.capacity.governor_state import save_governor
+from paceline.engine.command_log import stored_number
 from paceline.engine.session.live_session import LiveSession
 from paceline.errors import (
+    CapacityError,
     InvalidDuration,
     InvalidInput,
     PacelineError,
     SlotLost,
+    StoreError,
     TicketConflict,
     UnknownName,
 )
@@ -40,11 +43,10 @@ from paceline.store.rules import is_unicode
 
 log = logging.getLogger("paceline.engine")
 
-
 LONGEST_WAIT = 300.0
 """Proxies and clients end longer calls themselves; a caller that wants to wait longer asks again."""
 SHORTEST_TTL = 1.0
-"""A shorter lease would expire between two renewals over a slow connection."""
+"""A shorter lease would expire between two renewals over a slow connection, and between two ticks."""
 LONGEST_TTL = 86_400.0
 """A crashed holder blocks its slot for at most a day."""
 DEFAULT_TTL = 60.0
@@ -61,12 +63,16 @@ precision, and credited in full."""
 LATE_SECONDS = 2.0
 """A tick that comes later than this was held up. Less is the work of a busy loop, and the grace covers it."""
 
+TOKENS_STATE = "slot_tokens"
+TOKENS_AT_ONCE = 1000
+"""Fencing tokens reserved by one write. More means fewer writes, and larger gaps after a restart, which do no harm."""
+REMEMBERED_LOSSES = 10_000
+"""Lost slots whose holders still get "lease not renewed" instead of "no such slot". More costs memory."""
 PRESENCE_STATE = "slots_present_at"
 PRESENCE_SECONDS = 10.0
 """How often a leader stores that it is there: the credit after a kill is too long by at most this."""
 
 replace = msgspec.structs.replace
-Emit = Callable[..., object]
 HungUp = Callable[[], Awaitable[object]]
 Text = Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
 
@@ -102,17 +108,25 @@ class Leases:
         store: Store,
         driver: GovernorDriver,
         *,
-        emit: Emit,
+        emit: Callable[..., object],
         sessions: Callable[[], Iterable[LiveSession]],
     ) -> None:
-        self._store = store
-        self._driver = driver
-        self._governor = driver.governor
-        self._metrics = driver.metrics
-        self._clock = driver.clock
-        self._emit = emit
-        self._sessions = sessions
-        self.table = SlotTable(store)
+        self._store, self._driver, self._governor = store, driver, driver.governor
+        self._metrics, self._clock = driver.metrics, driver.clock
+        self._emit, self._sessions = emit, sessions
+        self.slots: dict[str, StoredSlot] = {}
+        self._by_key: dict[str, str] = {}
+        self._free_at: dict[str, float] = {}
+        """When the slots become free whose leases were not renewed."""
+        self._lost: dict[str, None] = {}
+        self._unsaved: dict[str, None] = {}
+        self._heard_at: dict[str, float] = {}
+        """When the holders on other machines have last shown that they are there, by the ids of their slots."""
+        self._saves: list[asyncio.Future[None]] = []
+        """Callers that wait until everything that has changed is stored."""
+        self._is_save_scheduled = False
+        self._is_closed = False
+        self._token = self._reserved_tokens = stored_number(store, TOKENS_STATE)
         self._has_learnt = False
         """Whether a program has reported something that is not stored yet."""
         self._present_at = -math.inf
@@ -129,59 +143,59 @@ class Leases:
         `hung_up` returns once the caller no longer listens; then `CallerGone` is raised.
         """
         scopes = _check_request(request)
-        self.table.check_open()
+        self._check_open()
         slot = self._asked_before(request, scopes)
-        if slot is not None:
-            self._stay(slot.id)
-            if not self._is_granted(slot.id):
-                return await self._wait(slot, request, hung_up)
-            return await self._stored_grant(slot.id)
-        now = self._clock.now()
-        slot = _new_slot(request, scopes, self._session_ticket(request.session))
-        verdict = self._ask(slot, now, may_wait=request.wait > 0)
-        self._advance(now)
-        if isinstance(verdict, Deferred):
-            fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
-            self._emit("slot.deferred", scope=verdict.scope, ticket=slot.id, **fields)
-            if request.wait <= 0:
-                return verdict
+        is_new = slot is None
+        if slot is None:
+            now = self._clock.now()
+            slot = self._new_slot(request, scopes)
+            verdict = self._ask(slot, now, may_wait=request.wait > 0)
+            self._driver.advance(now)
+            if isinstance(verdict, Deferred):
+                fields = {"reason": verdict.reason, "detail": verdict.detail, "retry_at": verdict.retry_at}
+                self._emit("slot.deferred", scope=verdict.scope, ticket=slot.id, **fields)
+                if request.wait <= 0:
+                    return verdict
+        elif (leaving := self._leaving.pop(slot.id, None)) is not None:
+            leaving.cancel()  # its caller is back
         if not self._is_granted(slot.id):
             return await self._wait(slot, request, hung_up)
         try:
             return await self._stored_grant(slot.id)
         except BaseException:
-            self._leave(slot.id)  # nobody will learn of the grant
+            if is_new:
+                self._leave(slot.id)  # nobody will learn of the grant
             raise
 
     async def renew(self, slot_id: str) -> StoredSlot:
         """Start the lease again from now. Raises `SlotLost` if it expired, `UnknownName` if there never was one."""
         slot = self._granted_slot(slot_id)
         assert slot.lease is not None
-        renewed = replace(slot, lease=replace(slot.lease, expires_at=self._clock.now() + slot.lease.ttl))
-        self.table.renew(renewed)
-        await self.table.stored()
+        renewed = self._expiring(slot, self._clock.now() + slot.lease.ttl)
+        await self._stored()
         return renewed
 
     async def release(self, slot_id: str, *, was_used: bool = True) -> bool:
         """Give the slot back. Returns whether there was one. From a slot that was not used nothing is learnt."""
-        self.table.check_open()
+        self._check_open()
         now = self._clock.now()
-        slot = self.table.get(slot_id)
+        slot = self.slots.get(slot_id)
         had_slot = slot is not None and slot.lease is not None
         had_slot = had_slot and self._give_back(slot_id, now, was_used=was_used)
-        self._advance(now)
-        await self.table.stored()
+        self._driver.advance(now)
+        await self._stored()
         return had_slot
 
     async def release_session(self, session: str) -> int:
         """Give back the slots of a session: those of its runs, and then its own. Returns how many there were."""
-        self.table.check_open()
+        self._check_open()
         now = self._clock.now()
-        slots = [slot for slot in self.table if slot.session == session and slot.lease is not None and slot.granted_at]
+        of_session = (slot for slot in self.slots.values() if slot.session == session)
+        slots = [slot for slot in of_session if slot.lease is not None and slot.granted_at]
         for slot in sorted(slots, key=lambda each: SESSIONS in each.scopes):
             self._give_back(slot.id, now)
-        self._advance(now)
-        await self.table.stored()
+        self._driver.advance(now)
+        await self._stored()
         return len(slots)
 
     def report(self, slot_id: str, signal: AnySignal) -> StoredSlot:
@@ -191,7 +205,7 @@ class Leases:
             raise InvalidInput(f"slot {slot_id} is of no provider; report with a slot of one, or name its scope")
         now = self._clock.now()
         self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
-        self._advance(now)
+        self._driver.advance(now)
         return slot
 
     def report_scope(self, scope: str, signal: AnySignal) -> None:
@@ -206,39 +220,38 @@ class Leases:
         """
         self._keep_time(now)
         self._reclaim_lost(now)
-        for slot in self.table:
+        for slot in list(self.slots.values()):
             if slot.holder is None:
                 continue
-            if not is_there(slot) or self.table.is_silent(slot.id, slot.holder, now):
+            if not is_there(slot, now - self._heard_at.setdefault(slot.id, now)):
                 self._give_back(slot.id, now)
-            elif slot.granted_at is None and (why := self._why(slot, now)) != slot.waiting:
-                self.table.put(replace(slot, waiting=why))
+            elif slot.granted_at is None and (why := self._governor.why(ticket_of(slot).id, now=now)) != slot.waiting:
+                self._put(replace(slot, waiting=why))
         if self._has_learnt:
             save_governor(self._store, self._governor)
             self._has_learnt = False
-        self.table.save()
+        self.save()
         self.note_presence(now)
         self._arm()
 
     def close(self) -> None:
         """Fail all waiting calls. Granted slots stay in the store, for the next leader."""
         self._disarm()
-        self.table.close()
+        self._is_closed = True
         for timer in self._leaving.values():
             timer.cancel()
-        for call in [call for calls in self._calls.values() for call in calls]:
-            _complete(call, closed_error())
+        calls: list[asyncio.Future[Any]] = [call for calls in self._calls.values() for call in calls]
+        for waiting in [*calls, *self._saves]:
+            _complete(waiting, _closed_error())
 
     # -- asking ----------------------------------------------------------------------------------
 
     def _asked_before(self, request: SlotRequest, scopes: tuple[str, ...]) -> StoredSlot | None:
         """Return the slot that the same request already has or waits for."""
-        if request.idempotency_key is None:
-            return None
-        slot = self.table.get_by_key(request.idempotency_key)
+        slot = self.slots.get(self._by_key.get(request.idempotency_key or "", ""))
         if slot is None or slot.lease is None:
             return None
-        if self.table.was_lost(slot.id):  # the holder gave it up, and asks for a new one
+        if slot.id in self._lost:  # the holder gave it up, and asks for a new one
             self._give_back(slot.id, self._clock.now(), was_used=False)
             return None
         asked = (slot.scopes, slot.session, slot.priority, slot.since, slot.lease.ttl)
@@ -246,25 +259,35 @@ class Leases:
             raise TicketConflict("idempotency_key was used for another request; use a new one for each slot")
         return slot
 
-    def _session_ticket(self, session: str | None) -> str | None:
-        """Return the ticket of a session that an agent of this engine names by its unit or its attempt."""
-        if session is None:
-            return None
-        live = self._sessions()
-        return next((each.ticket.id for each in live if session in (each.unit.id, each.ticket.id)), None)
+    def _new_slot(self, request: SlotRequest, scopes: tuple[str, ...]) -> StoredSlot:
+        """Return the slot that is asked for. An agent of this engine names its session by its unit or its attempt."""
+        parents = (each.ticket.id for each in self._sessions() if request.session in (each.unit.id, each.ticket.id))
+        return StoredSlot(
+            id=secrets.token_hex(8),
+            scopes=scopes,
+            priority=request.priority,
+            session=request.session,
+            parent=None if request.session is None else next(parents, None),
+            since=request.since,
+            lease=Lease(token=0, ttl=request.ttl, expires_at=0.0, key=request.idempotency_key),
+        )
 
     def _is_granted(self, slot_id: str) -> bool:
-        slot = self.table.get(slot_id)
+        slot = self.slots.get(slot_id)
         return slot is not None and slot.granted_at is not None
 
     def _granted_slot(self, slot_id: str) -> StoredSlot:
-        self.table.check_open()
-        if self.table.was_lost(slot_id):
+        self._check_open()
+        if slot_id in self._lost:
             raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
-        slot = self.table.get(slot_id)
+        slot = self.slots.get(slot_id)
         if slot is not None and slot.lease is not None and slot.granted_at is not None:
             return slot
         raise UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise _closed_error()
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -293,16 +316,11 @@ class Leases:
             listener.cancel()
 
     async def _stored_grant(self, slot_id: str) -> StoredSlot:
-        slot = self.table.get(slot_id)
+        slot = self.slots.get(slot_id)
         if slot is None:
             raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
-        await self.table.stored()
+        await self._stored()
         return slot
-
-    def _stay(self, slot_id: str) -> None:
-        """Keep the slot or the position: its caller is back."""
-        if (leaving := self._leaving.pop(slot_id, None)) is not None:
-            leaving.cancel()
 
     def _end_call(self, slot_id: str, call: asyncio.Future[int]) -> None:
         calls = self._calls.get(slot_id, [])
@@ -314,7 +332,7 @@ class Leases:
     def _run_out(self, slot: StoredSlot, call: asyncio.Future[int]) -> Deferred:
         """Return the reason to wait. With a key, the position is kept a little for the next call with that key."""
         now = self._clock.now()
-        why = self._why(slot, now)
+        why = self._governor.why(ticket_of(slot).id, now=now)
         assert why is not None  # it waits
         self._end_call(slot.id, call)
         if slot.lease is not None and slot.lease.key is not None and slot.id not in self._calls:
@@ -330,21 +348,9 @@ class Leases:
             return
         now = self._clock.now()
         self._give_back(slot_id, now, was_used=False)
-        if not self.table.is_closed:
-            self._advance(now)
-            self.table.save_soon()
-
-    def _answer_calls(self, slot: StoredSlot) -> None:
-        """Complete the calls that wait for a granted slot, with how many share it."""
-        calls = self._calls.pop(slot.id, ())
-        for call in calls:
-            _complete(call, len(calls))
-        self._arm()
-
-    def _advance(self, now: float) -> None:
-        """Let other callers of the Governor have what this call freed."""
-        self._driver.advance(now)
-        self._arm()
+        if not self._is_closed:
+            self._driver.advance(now)
+            self._save_soon()
 
     # -- every slot, from request to release -------------------------------------------------------
 
@@ -352,100 +358,179 @@ class Leases:
         """Request a slot; with `may_wait=False` it is granted now or not at all."""
         ask = self._governor.request if may_wait else self._governor.try_request
         verdict = ask(ticket_of(slot), now=now)
+        if may_wait or isinstance(verdict, Granted):
+            self._put(slot)
         if isinstance(verdict, Granted):
-            self.table.put(slot)
             self.on_granted(verdict)
-        elif may_wait:
-            self.table.put(slot)
         return verdict
 
     def on_granted(self, effect: Granted) -> bool:
         """Take note of a grant. Returns whether its program will look for the answer in the store."""
-        slot = self.table.get(effect.ticket_id.removeprefix(TICKET_PREFIX))
+        slot = self.slots.get(effect.ticket_id.removeprefix(TICKET_PREFIX))
         if slot is None:  # it gave up in the same moment
             self._governor.abandon(effect.ticket_id, now=effect.granted_at)
             return False
         lease = slot.lease
         if lease is not None:
-            lease = replace(lease, token=self.table.next_token(), expires_at=effect.granted_at + lease.ttl)
-        slot = replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease)
-        self.table.put(slot)
+            self._token += 1  # larger than all before it, also those of leaders before
+            lease = replace(lease, token=self._token, expires_at=effect.granted_at + lease.ttl)
+        self._put(replace(slot, granted_at=effect.granted_at, waiting=None, lease=lease))
         self._metrics.granted(effect.waited)
         self._emit("slot.granted", scope=slot.scopes[-1], ticket=slot.id, waited=effect.waited)
-        self._answer_calls(slot)
+        calls = self._calls.pop(slot.id, ())
+        for call in calls:
+            _complete(call, len(calls))
+        self._arm()
         return lease is None
+
+    def _put(self, slot: StoredSlot) -> None:
+        """Add or replace a slot. One that waits for a lease is not stored: it waits as long as its call lasts."""
+        self.slots[slot.id] = slot
+        if slot.lease is not None and slot.lease.key is not None:
+            self._by_key[slot.lease.key] = slot.id
+        if slot.lease is None or slot.granted_at is not None:
+            self._unsaved[slot.id] = None
+
+    def _expiring(self, slot: StoredSlot, expires_at: float) -> StoredSlot:
+        """Let the lease of the slot expire then, and return the slot."""
+        assert slot.lease is not None
+        slot = replace(slot, lease=replace(slot.lease, expires_at=expires_at))
+        self._put(slot)
+        return slot
 
     def _give_back(self, slot_id: str, now: float, *, was_used: bool = True) -> bool:
         """Release the slot, or stop waiting for it. Returns whether there was one.
 
         From a slot that was not used nothing is learnt.
         """
-        slot = self.table.pop(slot_id)
+        slot = self._pop(slot_id)
         if slot is None:
             return False
         ticket_id = ticket_of(slot).id
         if slot.granted_at is None:
             self._governor.cancel(ticket_id, now=now)
             return True
-        if was_used:
-            self._governor.release(ticket_id, now=now)
-        else:
-            self._governor.abandon(ticket_id, now=now)
+        give_back = self._governor.release if was_used else self._governor.abandon
+        give_back(ticket_id, now=now)
         self._emit("slot.released", scope=slot.scopes[-1], ticket=slot_id, held=max(0.0, now - slot.granted_at))
         return True
+
+    def _pop(self, slot_id: str) -> StoredSlot | None:
+        """Remove a slot, if there is one, also from the store with the next save."""
+        slot = self.slots.pop(slot_id, None)
+        self._heard_at.pop(slot_id, None)
+        self._free_at.pop(slot_id, None)
+        if slot is not None:
+            if slot.lease is not None and slot.lease.key is not None:
+                self._by_key.pop(slot.lease.key, None)
+            if slot.lease is None or slot.granted_at is not None:
+                self._unsaved[slot_id] = None
+        return slot
 
     def _report(self, scope: str, signal: AnySignal, now: float) -> None:
         self._governor.report(scope, signal_without_secrets(signal), now=now)
         self._metrics.reported(scope, signal)
         self._has_learnt = True
 
-    def _why(self, slot: StoredSlot, now: float) -> Deferred | None:
-        return self._governor.why(ticket_of(slot).id, now=now)
+    # -- the store -------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are slots to look after, or something of them is not stored yet."""
+        return self._has_learnt or bool(self.slots or self._unsaved)
+
+    def save(self) -> None:
+        """Store all added, changed and removed slots in one transaction."""
+        if self._unsaved:
+            if self._token > self._reserved_tokens:  # an upper bound is stored before any token is handed out
+                reserved = self._token + TOKENS_AT_ONCE
+                self._store.save_state(TOKENS_STATE, str(reserved).encode())
+                self._reserved_tokens = reserved
+            kept = [self.slots[slot_id] for slot_id in self._unsaved if slot_id in self.slots]
+            self._store.save_slots(kept, [slot_id for slot_id in self._unsaved if slot_id not in self.slots])
+            self._unsaved.clear()
+
+    async def _stored(self) -> None:
+        """Wait until everything that has changed is stored. Raises what kept it from being stored."""
+        self._check_open()
+        if self._unsaved:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._saves.append(waiting)
+            self._save_soon()
+            await waiting
+
+    def _save_soon(self) -> None:
+        """Store changes at the end of this turn of the loop, once for all callers."""
+        if not self._is_save_scheduled:
+            self._is_save_scheduled = True
+            asyncio.get_running_loop().call_soon(self._save_for_callers)
+
+    def _save_for_callers(self) -> None:
+        self._is_save_scheduled = False
+        waiting, self._saves = self._saves, []
+        failure: Exception | None = None
+        try:
+            if not self._is_closed:
+                self.save()
+        except Exception as error:
+            failure = error  # its callers get it; the next save includes what is unsaved
+            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
+        for each in waiting:
+            _complete(each, failure)
 
     # -- time ------------------------------------------------------------------------------------
 
+    def _ends_at(self, slot: StoredSlot) -> float:
+        """Return when the lease of the slot expires, or its grace after that is over; infinity without a lease."""
+        if slot.lease is None or slot.granted_at is None:
+            return math.inf
+        return self._free_at.get(slot.id, slot.lease.expires_at)
+
     def _reclaim_lost(self, now: float) -> None:
         """Report the leases that were not renewed in time as lost, and give back those whose grace is over."""
-        for slot, free_at in self.table.lose_expired(now):
+        for slot in [slot for slot in self.slots.values() if self._ends_at(slot) <= now]:
+            if slot.id in self._free_at:
+                self._pop(slot.id)
+                self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
+                self._governor.abandon(ticket_of(slot).id, now=now)
+                continue
+            free_at = self._free_at[slot.id] = now + LOST_GRACE_SECONDS
+            self._lost[slot.id] = None
+            if len(self._lost) > REMEMBERED_LOSSES:
+                del self._lost[next(iter(self._lost))]
             self._emit("slot.lost", scope=slot.scopes[-1], ticket=slot.id, reclaimed_at=free_at)
-        for slot in self.table.pop_lost(now):
-            self._emit("slot.reclaimed", scope=slot.scopes[-1], ticket=slot.id)
-            self._governor.abandon(ticket_of(slot).id, now=now)
+
+    def _shift_leases(self, seconds: float, now: float) -> None:
+        """Move every expiry, and the end of every grace, by so many seconds. None lasts longer than one begun now."""
+        for slot in list(self.slots.values()):
+            if slot.id in self._free_at:
+                self._free_at[slot.id] = min(self._free_at[slot.id] + seconds, now + LOST_GRACE_SECONDS)
+            elif slot.lease is not None and slot.granted_at is not None:
+                self._expiring(slot, min(slot.lease.expires_at + seconds, now + slot.lease.ttl))
 
     def note_presence(self, now: float, *, at_once: bool = False) -> None:
         """Store that leases could be renewed up to now. The next leader credits them with the time since then."""
-        if self.table.next_expiry() is not None and (at_once or not 0 <= now - self._present_at < PRESENCE_SECONDS):
+        is_due = at_once or not 0 <= now - self._present_at < PRESENCE_SECONDS
+        if is_due and any(self._ends_at(slot) < math.inf for slot in self.slots.values()):
             self._store.save_state(PRESENCE_STATE, repr(now).encode())
             self._present_at = now
 
     def _seconds_without_leader(self, now: float) -> float:
-        """Return how long nobody could renew a lease. A store of an older version does not say: all begin again."""
+        """Return how long nobody could renew a lease. Where that was never stored, all begin again."""
         try:
             return max(0.0, now - float(self._store.load_state(PRESENCE_STATE) or b"0"))
         except ValueError:
             return now
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether there are slots to look after, or something of them is not stored yet."""
-        return self._has_learnt or bool(self.table.slots or self.table.unsaved)
-
-    # -- the timer -------------------------------------------------------------------------------
-
     def _arm(self) -> None:
-        """Set the timer, unless it fires early enough already."""
-        due = self.table.next_expiry()
-        if due is None or running_loop() is None or self.table.is_closed:
+        """Set the timer, unless it is set: no lease that is granted meanwhile expires before the next tick."""
+        if self._timer is not None or running_loop() is None or self._is_closed:
             return
-        now = self._driver.now()
-        due = min(due, now + TICK_SECONDS)
-        if due >= self._timer_at:
-            return
-        if self._timer is None:
-            self._last_tick = now
-        else:
-            self._timer.cancel()
-        self._timer, self._timer_at = self._clock.call_at(due, self._reclaim), due
+        due = min((self._ends_at(slot) for slot in self.slots.values()), default=math.inf)
+        if due < math.inf:
+            self._last_tick = self._driver.now()
+            self._timer_at = min(due, self._last_tick + TICK_SECONDS)
+            self._timer = self._clock.call_at(self._timer_at, self._reclaim)
 
     def _keep_time(self, now: float) -> None:
         """Credit every lease with time in which nobody could renew it, and follow a clock that was set back.
@@ -455,10 +540,10 @@ class Leases:
         """
         late, back = now - self._timer_at, self._last_tick - now
         if late > LATE_SECONDS:
-            self.table.shift_leases(now - self._last_tick, now)
+            self._shift_leases(now - self._last_tick, now)
             self._timer_at = now  # the same delay is not credited twice
         elif back > CLOCK_STEP_SECONDS:
-            self.table.shift_leases(-back, now)
+            self._shift_leases(-back, now)
             self._disarm()
         self._last_tick = now
 
@@ -467,8 +552,9 @@ class Leases:
         self._keep_time(now)
         self._disarm()
         self._reclaim_lost(now)
-        self._advance(now)
-        self.table.save_soon()
+        self._driver.advance(now)
+        self._arm()
+        self._save_soon()
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -483,7 +569,7 @@ class Leases:
             case "slot_request":
                 self._ask(msgspec.convert(event.fields["slot"], StoredSlot), now)
             case "slot_alive":
-                self.table.heard_at[str(event.fields["id"])] = now
+                self._heard_at[str(event.fields["id"])] = now
             case "slot_release":
                 self._give_back(str(event.fields["id"]), now)
             case "slot_report":
@@ -496,50 +582,43 @@ class Leases:
             if slot.granted_at is not None:
                 self._governor.adopt(ticket_of(slot), now=now)
             if not is_there(slot):
-                self.table.drop_stored(slot.id)
+                self._unsaved[slot.id] = None  # the next save removes it
                 self._governor.abandon(ticket_of(slot).id, now=now)  # its provider may still count it
             elif slot.granted_at is None:
                 waiting.append(slot)
             else:
-                self.table.put(slot)
-        self.table.shift_leases(self._seconds_without_leader(now), now)
+                self._put(slot)
+        self._shift_leases(self._seconds_without_leader(now), now)
         for slot in waiting:
-            self._ask_again(slot, now)
-
-    def _ask_again(self, slot: StoredSlot, now: float) -> None:
-        try:
-            self._ask(slot, now)
-        except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
-            log.warning("the request for slot %s was dropped: %s", slot.id, error)
-            self.table.drop_stored(slot.id)
+            try:
+                self._ask(slot, now)
+            except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
+                log.warning("the request for slot %s was dropped: %s", slot.id, error)
+                self._unsaved[slot.id] = None
 
 
-def _new_slot(request: SlotRequest, scopes: tuple[str, ...], parent: str | None) -> StoredSlot:
-    return StoredSlot(
-        id=secrets.token_hex(8),
-        scopes=scopes,
-        priority=request.priority,
-        session=request.session,
-        parent=parent,
-        since=request.since,
-        lease=Lease(token=0, ttl=request.ttl, expires_at=0.0, key=request.idempotency_key),
-    )
+def _closed_error() -> CapacityError:
+    return CapacityError("the engine is stopping; ask again when it is back")
 
 
-def _complete(call: asyncio.Future[int], outcome: int | Exception) -> None:
-    if call.done():
+def _complete(waiting: "asyncio.Future[Any]", outcome: object) -> None:
+    if waiting.done():
         return
-    if isinstance(outcome, int):
-        call.set_result(outcome)
+    if isinstance(outcome, Exception):
+        waiting.set_exception(outcome)
     else:
-        call.set_exception(outcome)
+        waiting.set_result(outcome)
 
 
 def _check_request(request: SlotRequest) -> tuple[str, ...]:
     """Return the scopes that the slot occupies. Raises for the first field that cannot be used."""
     scopes = (request.scope,) if request.scope in POOLS else (RUNS, *path_scopes(request.scope))
-    _check_range("wait", request.wait, 0.0, LONGEST_WAIT)
-    _check_range("ttl", request.ttl, SHORTEST_TTL, LONGEST_TTL)
+    for name, value, least, most in (
+        ("wait", request.wait, 0.0, LONGEST_WAIT),
+        ("ttl", request.ttl, SHORTEST_TTL, LONGEST_TTL),
+    ):
+        if not least <= value <= most:  # not a number is neither
+            raise InvalidDuration(f"{name} must be {least:g} to {most:g} seconds; got {value}")
     if not -LARGEST_PRIORITY <= request.priority <= LARGEST_PRIORITY:
         raise InvalidInput(f"priority must be from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}; got {request.priority}")
     if request.since is not None and not math.isfinite(request.since):
@@ -548,8 +627,3 @@ def _check_request(request: SlotRequest) -> tuple[str, ...]:
         if text is not None and (not 0 < len(text) <= LONGEST_TEXT or not is_unicode(text)):
             raise InvalidInput(f"{name} must be text of 1 to {LONGEST_TEXT} characters")
     return scopes
-
-
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:  # not a number is neither
-        raise InvalidDuration(f"{name} must be {least:g} to {most:g} seconds; got {value}")

@@ -7,19 +7,18 @@ whether a unit may start; the Governor grants the tickets.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from paceline.agents import AgentProfile, Task
-from paceline.agents.account import Account, GatewayAddress, portable_account, split_login
-from paceline.core import Ticket
+from paceline.agents.account import GatewayAddress, portable_account, split_login
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.core.values.fields import fields_of
 from paceline.engine.dispatch.placement import Overdue, host_scope
 from paceline.engine.dispatch.ticket_queues import TicketQueue, unit_ticket
 from paceline.engine.journal import EngineParts, start_event
-from paceline.engine.session.live_session import NO_ROOM_SECONDS, LiveSession, start_error_outcome
+from paceline.engine.session.live_session import NO_ROOM_SECONDS, Attempt, LiveSession, start_error_outcome, with_result
 from paceline.engine.session.session_monitor import SessionMonitor
 from paceline.engine.session.unit_stages import (
     LOST_NOTE,
@@ -33,7 +32,6 @@ from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
 from paceline.executors import Handle
-from paceline.hosts.leader.host import LOCAL
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.plan_file import environment_rules
 from paceline.store import Campaign, OutcomeRecord, Unit
@@ -61,10 +59,9 @@ class Dispatcher:
     ) -> None:
         self._store, self._governor, self._hosts = parts.store, parts.driver.governor, parts.hosts
         self._queues, self._journal, self._live = parts.queues, parts.journal, parts.live
+        self._campaigns, self._settings = parts.campaigns, parts.settings
         self._agents, self._monitor, self._stages = agents, monitor, stages
-        self._settings = parts.settings
-        self._accounts = parts.settings.campaign_accounts
-        self._key_variables = parts.settings.key_variables
+        self._accounts, self._key_variables = parts.settings.campaign_accounts, parts.settings.key_variables
         self._resume_launches_at = 0.0
         """Until then no session is started, because the machine had no room for one."""
         self._alone: dict[str, LiveSession] = {}
@@ -113,78 +110,69 @@ class Dispatcher:
                 now=now,
                 only_bound=queue.is_for_bound,
             )
-            units = [
-                unit if unit.conversation_id is None else self._started_over(unit, campaign, now) for unit in units
-            ]
+            units = [self._started_over(unit, now) if starts_over(unit, campaign, now) else unit for unit in units]
             for unit in units:
                 self._journal.append(start_event(unit, queue.scopes[-1], now))
         not_started: list[OutcomeRecord] = []
         for ticket_id, unit in zip(ticket_ids, units, strict=False):
-            outcome = self._launch(unit, queue, ticket_id, now)
+            ticket = self._queues.take(ticket_id)
+            outcome = self._launch(Attempt(unit=unit, campaign=campaign, account=queue.account, ticket=ticket), now)
             if outcome is not None:
-                not_started.append(self._monitor.record_of(unit, outcome, now, campaign.max_attempts))
+                not_started.append(self._monitor.record_of(unit, outcome, now))
                 self._governor.abandon(ticket_id, now=now)
         self._queues.give_back(ticket_ids[len(units) :], now)
         self._monitor.store(not_started, now)
 
-    def _started_over(self, unit: Unit, campaign: Campaign, now: float) -> Unit:
-        """Return the claimed unit, without its conversation if that is too large to resume after its park."""
-        if not starts_over(unit, campaign, now):
-            return unit
+    def _started_over(self, unit: Unit, now: float) -> Unit:
+        """Return the claimed unit without its conversation, which is too large to resume after its park."""
         carried = unit.result.carried
         carried = msgspec.structs.replace(carried, conversation_tokens={}, is_parked=False, is_restarted=True)
-        result = msgspec.structs.replace(unit.result, carried=carried, context_tokens=None)
-        self._store.save_progress(unit.id, unit.fence, phase=None, result=result)
-        return msgspec.structs.replace(unit, conversation_id=None, result=result)
+        unit = with_result(unit, carried=carried, context_tokens=None)
+        self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
+        return msgspec.structs.replace(unit, conversation_id=None)
 
-    def _launch(self, unit: Unit, queue: TicketQueue, ticket_id: str, now: float) -> AttemptOutcome | None:
+    def _launch(self, attempt: Attempt, now: float) -> AttemptOutcome | None:
         """Start the session, or first its workspace. Returns the outcome of an attempt that could not start."""
-        ticket = self._queues.take(ticket_id)
-        if queue.campaign.workspace is None:
-            return self._start(unit, queue.campaign, queue.account, ticket, now)
-        units = (*(session.unit for session in self._live.values()), *self._stages.units())
-        used_ports = [unit.result.port_base for unit in units]
+        if attempt.campaign.workspace is None:
+            return self._start(attempt, now)
         try:
-            self._stages.prepare(unit, queue.campaign, queue.account, ticket, used_ports)
+            self._stages.prepare(attempt)
         except StoreError:
-            self._governor.abandon(ticket_id, now=now)
+            self._governor.abandon(attempt.ticket.id, now=now)
             raise  # the recovery of the next pass gives the unit back
         except PacelineError as error:
             return outcome_of_error(error, now)
         return None
 
-    def launch_prepared(self, campaigns: Mapping[str, Campaign], now: float) -> None:
+    def launch_prepared(self, now: float) -> None:
         """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
         not_started: list[OutcomeRecord] = []
-        for work in self._stages.collect(campaigns, now):
-            outcome = self._monitor.breaker.judged_setup(work.unit.id, work.outcome)
+        for work in self._stages.collect(now):
+            outcome = self._stages.breaker.judged_setup(work.unit.id, work.outcome)
             if outcome is not None and outcome.ending == "not_started":
-                _, host = split_login(work.unit.account or "")
-                self._queues.exclusions.add(work.campaign.name, host, outcome.reason, now)
+                self._queues.exclude(work.campaign.name, work.host, outcome.reason, now)
             if outcome is None:
                 if not self._stages.is_claimed(work, now):
                     self._governor.abandon(work.ticket.id, now=now)  # it was cancelled after this pass has looked
                     continue
-                note = LOST_NOTE if work.was_lost else ""
-                outcome = self._start(work.unit, work.campaign, work.account, work.ticket, now, note)
+                outcome = self._start(work, now)
             if outcome is not None:
                 unit = work.unit
                 if outcome.ending == "yielded":  # no agent was started, and nothing has gone wrong
                     counters = msgspec.structs.replace(unit.counters, attempts=unit.counters.attempts - 1)
                     unit = msgspec.structs.replace(unit, counters=counters)
-                record = self._monitor.record_of(unit, outcome, now, work.campaign.max_attempts)
+                record = self._monitor.record_of(unit, outcome, now)
                 not_started.append(msgspec.structs.replace(record, result=unit.result))
                 self._governor.abandon(work.ticket.id, now=now)
         self._monitor.store(not_started, now)
 
-    def _start(
-        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, now: float, note: str = ""
-    ) -> AttemptOutcome | None:
+    def _start(self, attempt: Attempt, now: float) -> AttemptOutcome | None:
         """Start the session. Returns the outcome of an attempt that could not start."""
-        note = note or (RESTART_NOTE if unit.result.carried.is_restarted else "")
+        unit = attempt.unit
+        note = LOST_NOTE if attempt.was_lost else RESTART_NOTE if unit.result.carried.is_restarted else ""
         try:
-            order = self._order_of(with_note(unit, note) if note else unit, campaign, account)
-            session = self._session(unit, campaign, account, ticket, self._hosts.of(unit.account).start(order))
+            order = self._order_of(attempt, with_note(unit, note) if note else unit)
+            session = self._session(attempt, self._hosts.of_unit(unit).start(order))
         except (PacelineError, OSError) as error:
             if isinstance(error, NoRoomForSession):
                 self._resume_launches_at = now + NO_ROOM_SECONDS
@@ -208,10 +196,7 @@ class Dispatcher:
             self._alone[session.payer] = session
 
     def give_up_conversations(self, overdue: Sequence[Overdue], now: float) -> bool:
-        """Let units begin again elsewhere whose host is away for too long, a few per pass, each with its event.
-
-        Returns whether there were any.
-        """
+        """Let a few units begin again elsewhere whose host is away for too long. Returns whether there were any."""
         left = BATCH
         for each in overdue:
             units = self._store.units(campaign=each.campaign, bound_to=each.login, limit=left).units
@@ -229,23 +214,15 @@ class Dispatcher:
 
     # -- what a host starts ----------------------------------------------------------------------
 
-    def _session(
-        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, handle: Handle
-    ) -> LiveSession:
-        profile = self._agents(campaign.agent)
-        return LiveSession(
-            unit=unit,
-            campaign=campaign,
-            profile=profile,
-            account=account,
-            ticket=ticket,
-            handle=handle,
-            output=self._hosts.of(unit.account).output_of(handle, profile.provider, self._settings.tz),
-        )
+    def _session(self, attempt: Attempt, handle: Handle) -> LiveSession:
+        profile = self._agents(attempt.campaign.agent)
+        output = self._hosts.of_unit(attempt.unit).output_of(handle, profile.provider, self._settings.tz)
+        return LiveSession(**fields_of(Attempt, attempt) | {"handle": handle, "profile": profile, "output": output})
 
-    def _order_of(self, unit: Unit, campaign: Campaign, account: Account | None) -> SessionOrder:
+    def _order_of(self, attempt: Attempt, unit: Unit) -> SessionOrder:
         """Return what the host is to start. A conversation that had begun is resumed where the agent can."""
         assert unit.attempt_id is not None
+        campaign, account = attempt.campaign, attempt.account
         profile = self._agents(campaign.agent)
         conversation_id = unit.conversation_id if profile.can_resume else None
         prompt, feedback = unit.spec.prompt, unit.result.feedback
@@ -268,7 +245,7 @@ class Dispatcher:
             **fields_of(Task, campaign) | changed,
         )
         gateway = self._settings.gateway
-        if account is not None and split_login(unit.account or "")[1] != LOCAL:
+        if account is not None and attempt.host:
             # Another machine has another home folder above its logins, and knows its own way to the gateway. It gets
             # the key of this account alone.
             if gateway is not None:
@@ -288,14 +265,15 @@ class Dispatcher:
 
     # -- units of an engine before, or of a pass that failed --------------------------------------
 
-    def recover(self, campaigns: Mapping[str, Campaign], now: float) -> None:
+    def recover(self, now: float) -> None:
         """Adopt the sessions that run, record the attempts that never began, and end processes without a unit."""
-        never_began = self._take_up(self._store.running_units(also_cancelled=True), campaigns, now)
+        never_began = self._take_up(self._store.running_units(also_cancelled=True), now)
         for unit in never_began:
-            campaign = campaigns.get(unit.campaign)
-            if unit.result.session_end is not None and campaign is not None:  # cancelled while no engine ran
-                self._stages.resume(msgspec.structs.replace(unit, phase="checking"), campaign, now)
-                self._stages.drop(unit.id, now)
+            if unit.result.session_end is not None:  # cancelled while no engine ran
+                attempt = self._attempt_of(msgspec.structs.replace(unit, phase="checking"))
+                if attempt is not None:
+                    self._stages.resume(attempt, now)
+                    self._stages.drop(unit.id, now)
         self._monitor.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
         owned = [session.handle.attempt_id for session in self._live.values()] + self._stages.attempt_ids()
         local = self._hosts.local.executor
@@ -305,30 +283,28 @@ class Dispatcher:
             self._strays += [] if stray is None else [stray]
         self.has_cancelled = True
 
-    def settle_cancelled(self, campaigns: Mapping[str, Campaign], now: float) -> None:
+    def settle_cancelled(self, now: float) -> None:
         """Bring the attempts to their ends whose units were cancelled and that nobody follows."""
-        if not self.has_cancelled:
-            return
         cancelled = [unit for unit in self._store.running_units(also_cancelled=True) if unit.state != "running"]
-        never_began = self._take_up(cancelled, campaigns, now)
+        never_began = self._take_up(cancelled, now)
         self._strays = [each for each in self._strays if not each.state().is_over]
         commands = [*self._stages.attempt_ids(), *(each.attempt_id for each in self._strays)]
         over = [unit for unit in never_began if not any(each.startswith(f"{unit.attempt_id}-") for each in commands)]
         self._monitor.store([self._lost(unit, now) for unit in over], now)
         self.has_cancelled = len(cancelled) > len(over)
 
-    def _take_up(self, units: Sequence[Unit], campaigns: Mapping[str, Campaign], now: float) -> list[Unit]:
+    def _take_up(self, units: Sequence[Unit], now: float) -> list[Unit]:
         """Adopt the sessions of units that nobody follows. Returns the units that have none."""
         never_began: list[Unit] = []
         known = {*self._live, *(unit.id for unit in self._stages.units())}
         for unit in units:
             if unit.id in known:
                 continue
-            campaign = campaigns.get(unit.campaign)
+            attempt = self._attempt_of(unit)
             is_counted = unit.state != "running" and unit.result.session_end is not None
-            session = None if campaign is None or is_counted else self._adopted(unit, campaign)
-            if unit.phase in STAGES and campaign is not None:
-                self._stages.resume(unit, campaign, now)
+            session = None if attempt is None or is_counted else self._adopted(attempt)
+            if unit.phase in STAGES and attempt is not None:
+                self._stages.resume(attempt, now)
             elif session is None:
                 never_began.append(unit)
             else:
@@ -338,25 +314,33 @@ class Dispatcher:
                 self._live[unit.id] = session
         return never_began
 
+    def _attempt_of(self, unit: Unit) -> Attempt | None:
+        """Return the attempt of a running unit, on the login that it was claimed for; None without its campaign."""
+        campaign = self._campaigns.get(unit.campaign)
+        if campaign is None:
+            return None
+        account = self._accounts.of(campaign, split_login(unit.account or "")[0])
+        ticket_id, local_host = unit.attempt_id or "", self._settings.local_host
+        ticket = unit_ticket(unit, campaign, self._accounts, ticket_id, local_host=local_host)
+        return Attempt(unit=unit, campaign=campaign, account=account, ticket=ticket)
+
     def _lost(self, unit: Unit, now: float) -> OutcomeRecord:
         lost = AttemptOutcome(ending="lost", reason="the engine ended before the session began")
         record = self._monitor.record_of(unit, CANCELLED if unit.state == "cancelled" else lost, now)
         return msgspec.structs.replace(record, result=msgspec.structs.replace(unit.result, session_end=None))
 
-    def _adopted(self, unit: Unit, campaign: Campaign) -> LiveSession | None:
+    def _adopted(self, attempt: Attempt) -> LiveSession | None:
         """Return the session that an engine before has started; None if there is none, or its agent has ended well."""
+        unit = attempt.unit
         host = self._hosts.of_unit(unit)
         if unit.attempt_id is None or (unit.phase in STAGES and host is not self._hosts.local):
             return None
-        account_id, _ = split_login(unit.account or "")
-        account = self._accounts.of(campaign, account_id)
-        unit = placed(unit, campaign, host.home)
-        handle = host.adopt(self._order_of(unit, campaign, account))
+        unit = placed(unit, attempt.campaign, host.home)
+        handle = host.adopt(self._order_of(attempt, unit))
         if handle is None:
             return None
-        local_host = self._settings.local_host
-        ticket = unit_ticket(unit, campaign, self._accounts, unit.attempt_id or "", local_host=local_host)
-        session = self._session(unit, campaign, account, ticket, handle)
+        session = self._session(attempt, handle)
+        session.unit = unit
         session.output.is_catching_up = True
         return session
 

@@ -129,16 +129,8 @@ class Places(msgspec.Struct, frozen=True):
         }
 
 
-class Exclusions:
-    """Pairs of a campaign and a host that do not fit for now, because a session could not work there."""
-
-    def __init__(self) -> None:
-        self.until: dict[tuple[str, str], tuple[float, str]] = {}
-        """Until when, and why, by campaign and host."""
-
-    def add(self, campaign: str, host: str, reason: str, now: float) -> None:
-        """Keep the campaign away from the host for a while."""
-        self.until[campaign, host] = (now + EXCLUDED_SECONDS, reason)
+Exclusions = dict[tuple[str, str], tuple[float, str]]
+"""Until when a campaign keeps away from a host where a session could not work, and why; by campaign and host."""
 
 
 class Placement:
@@ -159,8 +151,8 @@ class Placement:
         self._accounts = accounts
         self._now = now
         self._machine = machine or MachineTable()
-        self._exclusions = Exclusions() if exclusions is None else exclusions
-        self._is_unlimited = not hosts and not self._exclusions.until
+        self._exclusions = {} if exclusions is None else exclusions
+        self._is_unlimited = not hosts and not self._exclusions
         """Whether there is only the machine of the engine, and nothing keeps anything from it."""
         own = HostState(name=LOCAL_HOST, settings=HostSettings(name=LOCAL_HOST), presence="joined")
         self.hosts: Mapping[str, HostState] = {"": own} | {
@@ -258,9 +250,9 @@ class Placement:
         return None
 
     def _exclusion(self, campaign: Campaign, host: str, name: str) -> Deferred | None:
-        until, reason = self._exclusions.until.get((campaign.name, host), (0.0, ""))
+        until, reason = self._exclusions.get((campaign.name, host), (0.0, ""))
         if not 0 < until - self._now <= EXCLUDED_SECONDS:
-            self._exclusions.until.pop((campaign.name, host), None)
+            self._exclusions.pop((campaign.name, host), None)
             return None
         detail = f"a session could not start on {name}: {reason}; put it right there, or name other hosts in the plan"
         return _deferred("held", host, detail, until)
@@ -347,12 +339,12 @@ class HostPatience:
 
     def __init__(self) -> None:
         self._gone_since: dict[str, float] = {}
+        self._refused_before: dict[tuple[str, str], float] = {}
         self._refused_since: dict[tuple[str, str], float] = {}
-        self._seen: set[tuple[str, str]] = set()
         self.overdue: list[Overdue] = []
 
     def begin(self, hosts: Iterable[HostState], now: float) -> None:
-        """Begin a pass: see which hosts are there."""
+        """Begin a pass: see which hosts are there, and forget those that no conversation waited for in the last one."""
         gone: dict[str, float] = {}
         for state in hosts:
             if state.presence != "joined":
@@ -360,7 +352,7 @@ class HostPatience:
                 since = self._gone_since.get(state.name, now if heard_at is None else heard_at)
                 gone[state.name] = min(since, now)
         self._gone_since = gone
-        self._seen.clear()
+        self._refused_before, self._refused_since = self._refused_since, {}
         self.overdue.clear()
 
     def explain(self, campaign: Campaign, login: str, refusal: Deferred, now: float, *, has_others: bool) -> Deferred:
@@ -370,8 +362,8 @@ class HostPatience:
         """
         _, host = split_login(login)
         key = campaign.name, host
-        self._seen.add(key)
-        since = min(self._gone_since.get(host, now), self._refused_since.setdefault(key, now), now)
+        self._refused_since[key] = self._refused_before.get(key, now)
+        since = min(self._gone_since.get(host, now), self._refused_since[key], now)
         until = since + campaign.patience
         if not has_others:
             detail = f"their conversation is there, and no other host can take them: {refusal.detail}"
@@ -382,7 +374,3 @@ class HostPatience:
         when = f"{datetime.fromtimestamp(until, UTC):%H:%M} UTC"
         detail = f"their conversation is there until {when}, when they begin again elsewhere: {refusal.detail}"
         return Deferred("", refusal.reason, refusal.scope, detail, until)
-
-    def end(self) -> None:
-        """End a pass: hosts that no conversation waits for are counted again when one does."""
-        self._refused_since = {key: since for key, since in self._refused_since.items() if key in self._seen}

@@ -15,6 +15,7 @@ from paceline.agents.account import Account, login_on, split_login
 from paceline.core import Deferred, Governor, Ticket
 from paceline.core.values.scopes import SESSIONS, path_scopes
 from paceline.engine.dispatch.placement import (
+    EXCLUDED_SECONDS,
     Exclusions,
     HostPatience,
     HostStates,
@@ -54,17 +55,13 @@ class Filling(msgspec.Struct):
     pool: int
     wanted: list[TicketQueue] = msgspec.field(default_factory=list)
     kept: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    _limits: dict[str, float] = msgspec.field(default_factory=dict)
     _used_ratios: dict[str, float] = msgspec.field(default_factory=dict)
     _sessions: dict[str, int] = msgspec.field(default_factory=dict)
 
     def most_at_once(self, queue: TicketQueue) -> float:
         """Return how many tickets are worth keeping: no more than its account and its host take at once."""
         scopes = [host_scope(queue.host), *([queue.account.scope] if queue.account is not None else [])]
-        for scope in scopes:
-            if scope not in self._limits:
-                self._limits[scope] = self.governor.get_limit(scope) or math.inf
-        return max(SHORTEST_QUEUE, min(self._limits[scope] for scope in scopes))
+        return max(SHORTEST_QUEUE, min(self.governor.get_limit(scope) or math.inf for scope in scopes))
 
     def used_ratio(self, queue: TicketQueue) -> float:
         """Return how much of the account's fullest window is used: the account with most left goes first."""
@@ -126,16 +123,11 @@ class Filling(msgspec.Struct):
         best = min(self.used_ratio(queue) for queue in queues)
         rivals = [queue for queue in queues if self.used_ratio(queue) == best]
         least = min(self.load(host, 1) for host in {queue.host for queue in rivals})
-        first = min(rivals, key=_first_number)
+        first = min(rivals, key=lambda queue: int(next(iter(queue.tickets)).rpartition("-")[2]))  # waits longest
         if self.load(first.host) < least:
             return []
         busy = [queue for queue in rivals if self.load(queue.host) >= least]
         return busy if sum(len(queue.tickets) for queue in busy) <= MOST_MOVED else []
-
-
-def _first_number(queue: TicketQueue) -> int:
-    """Return the number of the ticket that has waited longest: ids end with it."""
-    return int(next(iter(queue.tickets)).rpartition("-")[2])
 
 
 SHORTEST_QUEUE = 8
@@ -160,7 +152,7 @@ class TicketQueues:
         self.hosts = hosts
         self._machine = settings.machine
         self._local_host = settings.local_host
-        self.exclusions = Exclusions()
+        self._exclusions: Exclusions = {}
         self.patience = HostPatience()
         self.queues: dict[tuple[str, str], TicketQueue] = {}
         self.by_ticket: dict[str, TicketQueue] = {}
@@ -178,7 +170,7 @@ class TicketQueues:
         self.patience.begin(hosts, now)
         if not (self.queues or any(claimable.values())):
             return
-        placement = Placement(self.accounts, hosts, now=now, machine=self._machine, exclusions=self.exclusions)
+        placement = Placement(self.accounts, hosts, now=now, machine=self._machine, exclusions=self._exclusions)
         filling = Filling(self._governor, placement, now, self._governor.get_limit(SESSIONS) or 0)
         bound: dict[str, dict[str | None, int]] = {}
         for (name, login), units in claimable.items():
@@ -187,7 +179,6 @@ class TicketQueues:
         for campaign in campaigns:
             if campaign.name in bound:  # a home has hundreds of campaigns that are done; their queues are dropped below
                 self._fill_campaign(campaign, bound[campaign.name], filling)
-        self.patience.end()
         if len(filling.kept) < len(self.queues):  # campaigns were deleted, or logins cannot take theirs any more
             dropped = [self.queues.pop(key) for key in [*self.queues] if key not in filling.kept]
             self.give_back([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
@@ -201,7 +192,6 @@ class TicketQueues:
             self._governor.request_all([self._new_ticket(queue) for queue in wanted], now=now)
 
     def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: Filling) -> None:
-        """Note how many tickets more each queue of the campaign needs, and why the campaign cannot run elsewhere."""
         now = filling.now
         places = filling.placement.places(campaign)
         logins = (*places.logins, *_logins_left(campaign, units, places, self.accounts))
@@ -292,6 +282,10 @@ class TicketQueues:
         """Remove a granted ticket that is being filled with a unit, and return it."""
         return self.by_ticket.pop(ticket_id).tickets.pop(ticket_id)
 
+    def exclude(self, campaign: str, host: str, reason: str, now: float) -> None:
+        """Keep the campaign away from the host for a while: a session could not work there."""
+        self._exclusions[campaign, host] = (now + EXCLUDED_SECONDS, reason)
+
     def why(self, now: float) -> dict[str, Deferred]:
         """Return why the first ticket of each queue waits, by the name of the queue (`split_queue_name`)."""
         reasons: dict[str, Deferred] = {}
@@ -305,10 +299,7 @@ class TicketQueues:
         return reasons
 
     def _usable_queue(self, campaign: Campaign, account_id: str, host: str, now: float) -> TicketQueue | None:
-        """Return the queue, or note why the campaign cannot run there. The other campaigns are not affected.
-
-        A campaign that was changed has a new one, because its priority or model may differ.
-        """
+        """Return the queue, a new one for a changed campaign; or note why the campaign cannot run there."""
         login = login_on(account_id, host)
         queue = self.queues.get((campaign.name, login))
         try:

@@ -1,4 +1,4 @@
-"""One session: its output, what that means while it runs, the outcome of its attempt, and what that adds to its unit.
+"""One attempt of a unit. Its session: its output, what that means while it runs, its outcome, and what that adds.
 
 The outcome is what the end of the process and the words of its agent add up to. The result of a unit sums up its
 attempts, with the price of parks: the context that the first request after one pays again, because no cache has it any
@@ -7,6 +7,7 @@ more. Here: decisions about one session. Never here: which unit runs next, or th
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -27,15 +28,20 @@ from paceline.core.signals import (
     Unreachable,
 )
 from paceline.core.unit_lifecycle import AttemptOutcome, Ending
+from paceline.core.values.scopes import CHECKS
 from paceline.core.values.session_output import Tokens
 from paceline.core.values.validation import outside_seconds
+from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput
 from paceline.executors.interface import Handle, SessionState, exit_code_to_read, waited_in_silence
+from paceline.hosts.jobs import Job
 from paceline.hosts.leader.host import SessionOutput
+from paceline.limiter.governor_driver import SEPARATOR
 from paceline.settings.model import PriceList
 from paceline.store import Campaign, Cost, Unit, UnitResult
 from paceline.store.unit_result import Carried, EndRequest
+from paceline.workspaces import WorkspaceLocation
 
 LONGEST_WAIT_LEFT_TO_THE_AGENT = 60.0
 """A session that waits longer blocks a slot without working, so it is ended and resumed later."""
@@ -65,17 +71,82 @@ SHORTEST_CACHE_SECONDS = 300.0
 BILLED_MODES = ("api_key", "overage")
 """What agents print about sessions whose tokens are billed, whatever the account."""
 
+SETUP_SECONDS = 1800.0
+"""How long a setup may take: installing the dependencies of a large repository takes minutes."""
+DELIVERY_SECONDS = 600.0
+"""How long a delivery may take: it pushes a branch and calls a web service."""
+CHECK_TICKETS = "check"
+"""The namespace of the tickets of checks and setups."""
+
 TokensByModel = dict[str, Tokens]
+Stage = Literal["find", "make", "setup", "finish", "work", "check", "commit", "deliver"]
 
 
-class LiveSession(msgspec.Struct, kw_only=True, eq=False):
-    """A running unit: its ticket, its process, its reader, and the outcome it is being ended with, if it is."""
+class Attempt(msgspec.Struct, kw_only=True, eq=False):
+    """An attempt of a unit, from its claim until its outcome is stored. `handle` or `job` is what runs for it."""
 
     unit: Unit
     campaign: Campaign
-    profile: AgentProfile
-    account: Account | None
+    account: Account | None = None
     ticket: Ticket
+    """That of its session."""
+    stage: Stage = "work"
+    handle: Handle | None = None
+    job: Job[object] | None = None
+    folder: WorkspaceLocation | None = None
+    """Set while its workspace is made."""
+    was_lost: bool = False
+    """Whether the workspace has been made again."""
+    keeps_slots: bool = False
+    """Whether its session begins as soon as the setup is over."""
+    outcome: AttemptOutcome | None = None
+    """Why its workspace could not be made."""
+    losses: int = 0
+    faults: int = 0
+    retry_at: float = 0.0
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether its workspace is being made. At `setup` without a handle it waits for a place."""
+        return self.stage in ("find", "make", "setup", "finish")
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.handle is not None or self.job is not None
+
+    @property
+    def host(self) -> str:
+        """The host that it runs on; '' is the machine of the engine."""
+        return split_login(self.unit.account or "")[1]
+
+    @property
+    def command_ticket(self) -> Ticket:
+        """The ticket of its setup or check."""
+        name, priority = self.campaign.name, self.campaign.priority
+        suffix = "-setup" if self.is_preparing else ""
+        ticket_id = f"{CHECK_TICKETS}{SEPARATOR}{self.unit.attempt_id}{suffix}"
+        # On another host it takes a place of that host: the CPUs of this machine do not matter there.
+        scope = host_scope(self.host) if self.host else CHECKS
+        return Ticket(ticket_id, (scope,), group=name, priority=priority, leased=False)
+
+    @property
+    def command_id(self) -> str:
+        """The attempt id of its next command. Every run of a check or a delivery has its own."""
+        if self.stage == "setup":
+            return f"{self.unit.attempt_id}-setup"
+        result = self.unit.result
+        number = len(result.checks) + result.unbegun_checks if self.stage == "check" else result.deliveries
+        return f"{self.unit.attempt_id}-{self.stage}{number + 1}"
+
+    @property
+    def limit_seconds(self) -> float:
+        return {"setup": SETUP_SECONDS, "check": self.campaign.check_timeout}.get(self.stage, DELIVERY_SECONDS)
+
+
+class LiveSession(Attempt, kw_only=True, eq=False):
+    """An attempt whose agent runs: its process, its reader, and the outcome it is being ended with, if it is."""
+
+    profile: AgentProfile
     handle: Handle
     output: SessionOutput
     ending: AttemptOutcome | None = None
@@ -110,11 +181,6 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
         return self.scope or f"campaign:{self.campaign.name}"
 
     @property
-    def program_scope(self) -> str:
-        """The scope of what every session with the same program meets: an agent, or the campaign of a command."""
-        return f"agent:{self.profile.name}" if self.profile.start else f"campaign:{self.campaign.name}"
-
-    @property
     def has_payer(self) -> bool:
         """Whether a login pays for it. A plan's own command may fail anywhere, which says nothing about a login."""
         return self.account is not None or bool(self.profile.start)
@@ -125,9 +191,9 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
         return self.account.id if self.account is not None else f"campaign:{self.campaign.name}"
 
     @property
-    def host(self) -> str:
-        """The host that it runs on; '' is the machine of the engine."""
-        return split_login(self.unit.account or "")[1]
+    def wait_seconds(self) -> float:
+        """How long to wait after its last refusal."""
+        return UNKNOWN_WAIT_SECONDS if self.last_wait is None else self.last_wait
 
     @property
     def conversation(self) -> str | None:
@@ -137,10 +203,7 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
         return (self.output.facts.session_id if self.has_answered else None) or self.unit.conversation_id
 
     def read(self, now: float) -> list[Signal]:
-        """Read a piece of the new output. Returns the signals in it, dated when it was written.
-
-        The engine before reported most of what was printed before the session was adopted, and counted its tokens.
-        """
+        """Read a piece of the output. Returns its signals; of what an engine before has read, only those that last."""
         is_old = self.output.is_catching_up
         signals = self.output.read(now)
         if not self.has_answered and (self.output.facts.has_answered or self.output.facts.tokens):
@@ -152,10 +215,7 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
         return self.signed(signals)
 
     def new_tokens(self) -> int:
-        """Return the tokens that it used since the last call.
-
-        Some CLIs count the attempts before, in the same conversation, as well.
-        """
+        """Return the tokens used since the last call. Some CLIs count all attempts of a conversation together."""
         facts, before = self.output.facts, self._counted_tokens
         earlier = self.unit.result.carried.conversation_tokens
         self._counted_tokens = facts.tokens or 0
@@ -196,10 +256,7 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
             self._end("parked", f"the rest of the {window} window is kept in reserve", resets_at)
 
     def ask_end(self, unit: Unit) -> None:
-        """Take the unit with a stored request to end it: a turn that ends from now on is the last.
-
-        Without a request the last one was withdrawn.
-        """
+        """Take the unit with a stored request to end it at the next turn end, or with one that was withdrawn."""
         if unit.result.end_request is None:
             self._turn_ends_before = None
         elif self.unit.result.end_request_of(self.unit.attempt_id) is None:
@@ -223,16 +280,17 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
 
     def check_retries(self, now: float) -> None:
         """End a session that is refused too often in a row. Such retries carry no new signal."""
-        if self.output.facts.retries > MOST_RETRIES_LEFT_TO_THE_AGENT and not self.output.is_catching_up:
-            if self._is_unreachable:
-                self._end("unreachable", f"nobody answered {self.output.facts.retries} times in a row")
-                return
-            wait = self.last_wait if self.last_wait is not None else UNKNOWN_WAIT_SECONDS
-            self._end("refused", f"refused {self.output.facts.retries} times in a row", now + wait)
+        retries = self.output.facts.retries
+        if retries <= MOST_RETRIES_LEFT_TO_THE_AGENT or self.output.is_catching_up:
+            return
+        if self._is_unreachable:
+            self._end("unreachable", f"nobody answered {retries} times in a row")
+        else:
+            self._end("refused", f"refused {retries} times in a row", now + self.wait_seconds)
 
     def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
         self.last_wait, self._is_unreachable = outside_seconds(signal.retry_after), False
-        wait = self.last_wait if self.last_wait is not None else UNKNOWN_WAIT_SECONDS
+        wait = self.wait_seconds
         if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
             what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
             self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
@@ -257,13 +315,19 @@ class LiveSession(msgspec.Struct, kw_only=True, eq=False):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
 
 
+def with_result(unit: Unit, **fields: object) -> Unit:
+    """Return the unit with some fields of its result changed."""
+    result: UnitResult = msgspec.structs.replace(unit.result, **fields)
+    return msgspec.structs.replace(unit, result=result)
+
+
 def outcome_of_request(request: EndRequest) -> AttemptOutcome:
     """Return the outcome of an attempt that was ended as somebody had asked for."""
     if request.is_held:
         return AttemptOutcome(ending="barred", reason=request.reason)
-    if request.is_landing and request.resume_at is not None:
-        return AttemptOutcome(ending="parked", reason=request.reason, resume_at=request.resume_at)
-    return AttemptOutcome(ending="yielded", reason=request.reason, resume_at=request.resume_at)
+    is_parked = request.is_landing and request.resume_at is not None
+    ending: Ending = "parked" if is_parked else "yielded"
+    return AttemptOutcome(ending=ending, reason=request.reason, resume_at=request.resume_at)
 
 
 def counted_signals(signals: Sequence[Signal], *, has_payer: bool) -> list[Signal]:
@@ -283,13 +347,8 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
             session.judge(signal, at)
     facts = session.output.facts
     is_done = facts.outcome in ENDED_WELL and state.cause == "exit"  # it may end well before it is stopped
-    ending = None if is_done else session.ending
-    outcome = (
-        ending
-        or _by_process(session, state, at)
-        or _without_conversation(session)
-        or _by_its_own_account(session, state, at)
-    )
+    outcome = (None if is_done else session.ending) or _by_process(session, state, at)
+    outcome = outcome or _without_conversation(session) or _by_words(session, state, at)
     warnings = session.unit.result.carried.warnings + outcome.warnings
     session.concluded = msgspec.structs.replace(
         outcome, exit_code=state.shell_code, denials=facts.denials, warnings=warnings
@@ -298,7 +357,6 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
 
 
 def _by_process(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome | None:
-    """Return the outcome that the end of the process decides, if it does."""
     if state.phase == "not_started":
         error = session.output.start_error
         if error is not None:
@@ -317,19 +375,22 @@ def _by_process(session: LiveSession, state: SessionState, now: float) -> Attemp
     return None
 
 
-def _by_its_own_account(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome:
+def _by_words(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome:
     match session.output.facts.outcome:
         case "success":
             return _checked_success(session)
         case "denied":
-            return _denied(session)
+            reason = session.output.facts.denial_reason or "the agent was denied tool calls"
+            if session.campaign.on_denied == "done":
+                return msgspec.structs.replace(_checked_success(session), warnings=(reason,))
+            return AttemptOutcome(ending="denied", reason=reason)
         case "unreachable":
             return AttemptOutcome(ending="unreachable", reason=f"nobody answered: {_failure(session, state)}")
         case "quota_window":
             return AttemptOutcome(ending="parked", reason="the quota window is spent")
         case "rate_limit" | "overloaded" as refused:
-            wait = session.last_wait if session.last_wait is not None else UNKNOWN_WAIT_SECONDS
-            return AttemptOutcome(ending="refused", reason=refused.replace("_", " "), resume_at=now + wait)
+            resume_at = now + session.wait_seconds
+            return AttemptOutcome(ending="refused", reason=refused.replace("_", " "), resume_at=resume_at)
         case "billing" | "auth" as refused if session.has_payer:
             return AttemptOutcome(ending="account_stopped", reason=f"the account was refused ({refused})")
         case "interrupted":
@@ -354,14 +415,6 @@ def _failure(session: LiveSession, state: SessionState) -> str:
     how = f"signal {state.signal}" if state.signal is not None else f"exit code {state.exit_code}"
     words = session.output.facts.failure_text
     return f"{how}: {words}" if words else how
-
-
-def _denied(session: LiveSession) -> AttemptOutcome:
-    """Hold a unit whose agent was not allowed to work, unless the plan accepts that."""
-    reason = session.output.facts.denial_reason or "the agent was denied tool calls"
-    if session.campaign.on_denied == "done":
-        return msgspec.structs.replace(_checked_success(session), warnings=(reason,))
-    return AttemptOutcome(ending="denied", reason=reason)
 
 
 def start_error_outcome(error: str, message: str, now: float) -> AttemptOutcome:
@@ -408,27 +461,12 @@ def _checked_success(session: LiveSession) -> AttemptOutcome:
     return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")
 
 
-def with_context(result: UnitResult, session: LiveSession, *, is_kept: bool) -> UnitResult:
-    """Return the result with the size of the conversation, and with what resuming it has cost.
-
-    `is_kept` is whether the conversation can be continued.
-    """
-    before, requests = session.unit.result, session.output.facts.requests
-    known = before.context_tokens if session.is_resumed else None
-    context = known if requests is None else requests.context
-    lost, estimated = _lost(session) if session.is_resumed and before.carried.is_parked else (0, 0)
-    return msgspec.structs.replace(
-        result,
-        context_tokens=context if is_kept else None,
-        lost_tokens=before.lost_tokens + lost + estimated,
-        lost_tokens_estimated=before.lost_tokens_estimated + estimated,
-    )
-
-
 def _lost(session: LiveSession) -> tuple[int, int]:
     """Return the tokens that this resume has paid again: those that were measured, and those that are estimated."""
     result, requests = session.unit.result, session.output.facts.requests
     context = result.context_tokens
+    if not (session.is_resumed and result.carried.is_parked):
+        return 0, 0
     if requests is not None:
         paid = requests.uncached_first
         return (paid if context is None else min(paid, context)), 0
@@ -453,7 +491,11 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
     total = before.tokens
     for tokens in spent.values():
         total = tokens if total is None else total.plus(tokens)
-    worked = msgspec.structs.replace(
+    lost, estimated = _lost(session)
+    known = before.context_tokens if session.is_resumed else None
+    context = known if reader.requests is None else reader.requests.context
+    is_kept = outcome.ending != "failed" and session.conversation is not None
+    return msgspec.structs.replace(
         before,
         agent=session.campaign.agent,
         model=model,
@@ -467,6 +509,9 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
         parked_seconds=before.parked_seconds + (waited if before.carried.is_parked else 0.0),
         ran_seconds=before.ran_seconds + max(0.0, ended_at - started_at),
         end_request=None,
+        context_tokens=context if is_kept else None,
+        lost_tokens=before.lost_tokens + lost + estimated,
+        lost_tokens_estimated=before.lost_tokens_estimated + estimated,
         carried=Carried(
             conversation_tokens=conversation,
             left_at=ended_at,
@@ -476,7 +521,6 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
             warnings=outcome.warnings if session.is_conversation_gone else before.carried.warnings,
         ),
     )
-    return with_context(worked, session, is_kept=outcome.ending != "failed" and session.conversation is not None)
 
 
 def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:

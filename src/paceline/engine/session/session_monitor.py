@@ -6,8 +6,7 @@ means (`live_session.py`), and whether a unit may start again: the Governor lets
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -17,17 +16,15 @@ from paceline.core.gates.quota_window import TRUSTED_CONFIDENCE
 from paceline.core.gates.reopening import first_look
 from paceline.core.signals import AuthFailed, BillingStop, QuotaClosed, Signal, Unreachable
 from paceline.core.unit_lifecycle import AttemptOutcome, Transition, transition_after
-from paceline.engine.capacity.breaker import CampaignBreaker
 from paceline.engine.capacity.deadline_pacer import DeadlinePacer
 from paceline.engine.dispatch.ticket_queues import session_scopes
 from paceline.engine.journal import EngineParts, unit_event
 from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
 from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import UnitSizes
-from paceline.events import Event
 from paceline.executors import Handle, SessionState
 from paceline.redaction import signal_without_secrets
-from paceline.store import Campaign, OutcomeRecord, Unit, UnitResult
+from paceline.store import OutcomeRecord, Unit
 
 log = logging.getLogger("paceline.engine")
 
@@ -64,20 +61,18 @@ class SessionMonitor:
     What sessions report is stored before any of them is ended, and their outcomes before their slots are released.
     """
 
-    def __init__(self, parts: EngineParts) -> None:
+    def __init__(self, parts: EngineParts, stages: UnitStages) -> None:
         store, driver = parts.store, parts.driver
         self._store, self._governor, self._now, self._metrics = store, driver.governor, driver.now, driver.metrics
-        self._hosts, self._settings = parts.hosts, parts.settings
-        self._journal, self._live = parts.journal, parts.live
-        self._exclusions = parts.queues.exclusions
+        self._hosts, self._settings, self._campaigns = parts.hosts, parts.settings, parts.campaigns
+        self._journal, self._live, self._ended = parts.journal, parts.live, parts.ended
+        self._queues, self._stages, self._breaker = parts.queues, stages, stages.breaker
         self._faults: dict[tuple[str, SessionStep], Fault] = {}
         """The errors of single sessions. A step that worked has none, so its next error is logged again."""
-        self.breaker = CampaignBreaker(store)
         self.pacer = DeadlinePacer(store, driver.governor, parts.settings.campaign_accounts)
         self.history = UnitSizes(store)
         self.is_behind = False
         """Whether a session has more output than this pass has read."""
-        self.unarchived: list[Handle] = []
         self.stored: list[OutcomeRecord] = []
         """The outcomes that were stored, until the pass has seen to what follows from them."""
         self._probed_at: dict[str, float] = {}
@@ -139,10 +134,7 @@ class SessionMonitor:
             self._leave_early(session, now)
 
     def _read_whole(self, session: LiveSession, now: float) -> bool:
-        """Read the last output of a session that is over. Returns whether nothing is left to read.
-
-        One that printed more than its share of this pass has its turn in the next one, between those of others.
-        """
+        """Read the last output of a session, at most its share of a pass. Returns whether nothing is left to read."""
         if session.output.is_behind:
             self.is_behind = True
             return False
@@ -180,17 +172,6 @@ class SessionMonitor:
         if session.conversation is not None:
             session.leave_reserve(self._governor.reserve_reached(session.ticket.id, now=now))
 
-    def _count_lost(self, session: LiveSession, result: UnitResult) -> None:
-        """Count the context that the attempt has paid again."""
-        before = session.unit.result
-        estimated = result.lost_tokens_estimated - before.lost_tokens_estimated
-        for source, tokens in (
-            ("estimated", estimated),
-            ("measured", result.lost_tokens - before.lost_tokens - estimated),
-        ):
-            if tokens > 0:
-                self._metrics.lost_tokens.add(session.reported_scope, source, by=tokens)
-
     def _report(self, session: LiveSession, signal: Signal, now: float, scope: str | None = None) -> None:
         """Report a signal of the session. The events that follow from it name its unit."""
         scope, signal = session.reported_scope if scope is None else scope, signal_without_secrets(signal)
@@ -208,7 +189,7 @@ class SessionMonitor:
 
     # -- ends ----------------------------------------------------------------------------------
 
-    def record_ended(self, campaigns: Iterable[Campaign], stages: UnitStages, now: float) -> None:
+    def record_ended(self, now: float) -> None:
         """Store the outcome of every session that is over, then archive its output and release its slot.
 
         Work that ended well and is to be checked or delivered goes to its stages instead.
@@ -224,14 +205,19 @@ class SessionMonitor:
         self.store([record for session, record in ended if not _is_to_verify(session, record)], now)
         for session, record in ended:
             if _is_to_verify(session, record):
-                stages.take_over(session, record)
+                self._stages.take_over(session, record)
         for session, record in ended:
-            if record.result is not None and record.result.lost_tokens > session.unit.result.lost_tokens:
-                self._count_lost(session, record.result)
+            if (result := record.result) is not None:
+                before = session.unit.result
+                estimated = result.lost_tokens_estimated - before.lost_tokens_estimated
+                measured = result.lost_tokens - before.lost_tokens - estimated
+                for source, tokens in (("estimated", estimated), ("measured", measured)):
+                    if tokens > 0:
+                        self._metrics.lost_tokens.add(session.reported_scope, source, by=tokens)
             del self._live[session.unit.id]
-            self.unarchived.append(session.handle)
+            self._ended.append(session.handle)
         try:
-            self.pacer.on_attempts(ended, campaigns, now)
+            self.pacer.on_attempts(ended, self._campaigns.values(), now)
         finally:  # nobody but this pass knows of the slots
             for session, record in ended:
                 has_worked = record.transition.step == "succeed"  # any other end proves nothing about a closed window
@@ -257,74 +243,71 @@ class SessionMonitor:
 
     def archive(self, now: float) -> None:
         """Put away the output of recorded attempts. What cannot be put away is tried again at later passes."""
-        waiting, self.unarchived = self.unarchived, []
+        waiting = list(self._ended)
+        self._ended.clear()
         for handle in waiting:
             if self._isolate(handle, "archive", now, self._put_away, handle):
                 self._faults = {key: fault for key, fault in self._faults.items() if key[0] != handle.attempt_id}
             else:
-                self.unarchived.append(handle)
+                self._ended.append(handle)
 
     def _put_away(self, handle: Handle) -> bool:
+        if not handle.state().is_over:
+            return False
         self._hosts.holder_of(handle).archive(handle)
         return True
 
-    def store(
-        self, records: list[OutcomeRecord], now: float, delivered: Mapping[str, Event] = MappingProxyType({})
-    ) -> None:
-        """Store outcomes in one transaction with the events of each that was accepted, and the pauses that follow.
-
-        `delivered` are the events of what was delivered, by unit.
-        """
-        given, records = records, [self.breaker.delayed(record, now) for record in records]
-        yielding = {record.unit_id for record, before in zip(records, given, strict=True) if record is not before}
-        if records:
-            with self._journal.together():
-                are_stored = self._store.record_outcomes(records, now=now)
-                accepted = [record for record, is_stored in zip(records, are_stored, strict=True) if is_stored]
-                for record in accepted:
+    def store(self, records: list[OutcomeRecord], now: float) -> None:
+        """Store outcomes in one transaction with the events of each that was accepted, and the pauses that follow."""
+        delivered, self._stages.delivered = self._stages.delivered, {}
+        if not records:
+            return
+        accepted: list[OutcomeRecord] = []
+        delayed = [self._breaker.delayed(record, now) for record in records]
+        with self._journal.together():
+            are_stored = self._store.record_outcomes(delayed, now=now)
+            for record, before, is_stored in zip(delayed, records, are_stored, strict=True):
+                if is_stored:
+                    accepted.append(record)
                     if record.unit_id in delivered:
                         self._journal.append(delivered[record.unit_id])
-                    self._journal.append(unit_event(record, now, others_first=record.unit_id in yielding))
-                if paused := self.breaker.after(accepted, now):
-                    self._journal.pause(paused, now)
-            self.stored += accepted
-            for record in accepted:
-                self.history.learn(record)
+                    self._journal.append(unit_event(record, now, others_first=record is not before))
+            self._journal.pause(self._breaker.after(accepted, now), now)
+        self.stored += accepted
+        for record in accepted:
+            self.history.learn(record)
 
-    def record_of(
-        self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None = None
-    ) -> OutcomeRecord:
+    def record_of(self, unit: Unit, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
         """Return what to store of an attempt that has no session."""
         return OutcomeRecord(
             unit_id=unit.id,
             fence=unit.fence,
-            transition=self._transition_of(unit, outcome, now, max_attempts),
+            transition=self._transition_of(unit, outcome, now),
             account=unit.account if unit.conversation_id is not None else None,
             conversation_id=unit.conversation_id,
         )
 
-    def _transition_of(self, unit: Unit, outcome: AttemptOutcome, now: float, max_attempts: int | None) -> Transition:
-        policy = self._settings.policy
-        if max_attempts is not None:
-            policy = msgspec.structs.replace(policy, max_attempts=max_attempts)
+    def _transition_of(self, unit: Unit, outcome: AttemptOutcome, now: float) -> Transition:
+        policy, campaign = self._settings.policy, self._campaigns.get(unit.campaign)
+        if campaign is not None:
+            policy = msgspec.structs.replace(policy, max_attempts=campaign.max_attempts)
         return transition_after(unit.counters, outcome, policy, now)
 
     def _record_of_session(
         self, session: LiveSession, state: SessionState, outcome: AttemptOutcome, now: float
     ) -> OutcomeRecord:
-        outcome = self.breaker.judged(session, outcome, now)
+        outcome = self._breaker.judged(session, outcome, now)
         if outcome.ending == "parked":
             outcome = self._parked(session, outcome, now)
         # After a failure the work starts from the beginning: the cause may lie in the conversation.
         conversation = None if outcome.ending == "failed" else session.conversation
-        account = session.unit.account if session.account is not None and conversation is not None else None
         ended_at = now if state.ended_at is None else min(state.ended_at, now)
         result = result_after(session, outcome, ended_at, self._settings.prices)
         return OutcomeRecord(
             unit_id=session.unit.id,
             fence=session.unit.fence,
-            transition=self._transition_of(session.unit, outcome, now, session.campaign.max_attempts),
-            account=account,
+            transition=self._transition_of(session.unit, outcome, now),
+            account=None if session.account is None or conversation is None else session.unit.account,
             conversation_id=conversation,
             denials=outcome.denials,
             warnings=outcome.warnings,
@@ -359,10 +342,12 @@ class SessionMonitor:
             case "unreachable":
                 self._report(session, Unreachable(detail=outcome.reason, ticket=ticket), now)
             case "not_started" if session.host or self._hosts.states():  # other hosts may have what this one lacks
-                self._exclusions.add(session.campaign.name, session.host, outcome.reason, now)
+                self._queues.exclude(session.campaign.name, session.host, outcome.reason, now)
             case "not_started":
                 missing = Unreachable(detail=outcome.reason, ticket=ticket)
-                self._report(session, missing, now, session.program_scope)
+                # Every session with the same program meets it: those of the agent, or of the campaign of a command.
+                name = f"agent:{session.profile.name}" if session.profile.start else f"campaign:{session.campaign.name}"
+                self._report(session, missing, now, name)
 
     def _resume_at(self, payer: str, closed: Sequence[WindowStatus], now: float) -> float | None:
         """Return the time for one more parked unit: the believed reset.
@@ -377,7 +362,6 @@ class SessionMonitor:
         return probe_at
 
     def _closed(self, scopes: Sequence[str], now: float) -> list[WindowStatus]:
-        """Return the closed windows on the path."""
         statuses = [self._governor.status(scope, now=now) for scope in scopes]
         windows = [window for status in statuses if status is not None for window in status.windows]
         return [window for window in windows if window.state == "closed"]
@@ -391,13 +375,10 @@ def _is_to_verify(session: LiveSession, record: OutcomeRecord) -> bool:
 
 
 def _opens_at(closed: Iterable[WindowStatus]) -> float | None:
-    """Return when the windows are believed to be open again; None if there is none."""
-    return max((_believed_opening(window) for window in closed), default=None)
-
-
-def _believed_opening(window: WindowStatus) -> float:
-    """Return the first look after the reset where that is trusted, else the time of the next probe."""
-    probe_at = window.probe_at or 0.0
-    if window.resets_at is None or window.confidence < TRUSTED_CONFIDENCE:
-        return probe_at
-    return max(first_look(window.resets_at), probe_at)
+    """Return when the windows open, as is believed: at the first look after a trusted reset, else at the next probe."""
+    opens: list[float] = []
+    for window in closed:
+        opens.append(window.probe_at or 0.0)
+        if window.resets_at is not None and window.confidence >= TRUSTED_CONFIDENCE:
+            opens[-1] = max(first_look(window.resets_at), opens[-1])
+    return max(opens, default=None)

@@ -13,24 +13,20 @@ After the session: its slots are given up, and a check takes a place in `checks`
 work at all says nothing about the unit.
 """
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import msgspec
 
 from paceline.agents import Task, load_agent
-from paceline.agents.account import Account, split_login
-from paceline.core import Granted, Ticket
+from paceline.core import Granted
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.core.values.fields import fields_of
-from paceline.core.values.scopes import CHECKS
 from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreaker
-from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.journal import EngineParts
-from paceline.engine.session.live_session import STOPPED_EARLY, LiveSession, outcome_of_request
+from paceline.engine.session.live_session import STOPPED_EARLY, Attempt, LiveSession, outcome_of_request, with_result
 from paceline.engine.settings import this_host
 from paceline.errors import (
     HostLost,
@@ -49,7 +45,6 @@ from paceline.executors.interface import Handle, printed_tail
 from paceline.hosts.jobs import Job
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
-from paceline.limiter.governor_driver import SEPARATOR
 from paceline.settings.plan_file import environment_rules
 from paceline.store import CheckRound
 from paceline.store.interface import Campaign, Keep, OutcomeRecord, Phase, Unit
@@ -75,12 +70,6 @@ log = logging.getLogger("paceline.engine")
 
 RETRY_SECONDS = 30.0
 """How long a campaign whose setup, check or delivery cannot do its work waits before it is tried again."""
-SETUP_SECONDS = 1800.0
-"""How long a setup may take: installing the dependencies of a large repository takes minutes."""
-DELIVERY_SECONDS = 600.0
-"""How long a delivery may take: it pushes a branch and calls a web service."""
-CHECK_TICKETS = "check"
-"""The namespace of the tickets of checks and setups."""
 CANNOT_RUN = (126, 127)
 """Exit codes of a shell for a command that cannot be run or was not found."""
 TOO_LONG = 124
@@ -104,17 +93,13 @@ REMOVED_AFTER: Mapping[Keep, tuple[str, ...]] = {
 PHASES: Mapping[str, Phase] = {"check": "checking", "commit": "delivering", "deliver": "delivering"}
 
 
-class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended. `reason` says why, if its exit code does not.
+class CommandEnd(CheckRound, frozen=True, kw_only=True):
+    """How a command ended.
 
     `could_not_start`: the plan names a command that cannot be run here. `was_lost`: it was ended from outside, for
     example by a restart of the machine. Neither says anything about the work. A command that took too long does.
     """
 
-    exit_code: int | None
-    seconds: float
-    tail: str
-    reason: str | None = None
     could_not_start: bool = False
     was_lost: bool = False
     has_begun: bool = True
@@ -129,87 +114,23 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the command did its work, so that its end says something about the unit."""
         return not (self.could_not_start or self.was_lost)
 
-    @property
-    def last_line(self) -> str:
-        """The last line of its output: programs name the cause of an error there."""
-        return self.tail.rpartition("\n")[2].strip() or "no output"
-
-    @property
-    def round(self) -> CheckRound:
-        return CheckRound(exit_code=self.exit_code, seconds=self.seconds, tail=self.tail, reason=self.reason)
-
-
-class StagedWork(msgspec.Struct, kw_only=True):
-    """A unit in a stage. `handle` or `job` is what runs for it."""
-
-    unit: Unit
-    campaign: Campaign
-    stage: Literal["find", "make", "setup", "finish", "check", "commit", "deliver"]
-    handle: Handle | None = None
-    job: Job[object] | None = None
-    losses: int = 0
-    faults: int = 0
-    retry_at: float = 0.0
-
-    @property
-    def command_ticket(self) -> Ticket:
-        """The ticket of its setup or check."""
-        name, priority = self.campaign.name, self.campaign.priority
-        suffix = "-setup" if isinstance(self, Preparation) else ""
-        ticket_id = f"{CHECK_TICKETS}{SEPARATOR}{self.unit.attempt_id}{suffix}"
-        # On another host it takes a place of that host: the CPUs of this machine do not matter there.
-        _, host = split_login(self.unit.account or "")
-        return Ticket(ticket_id, (host_scope(host) if host else CHECKS,), group=name, priority=priority, leased=False)
-
-    @property
-    def command_id(self) -> str:
-        """The attempt id of its next command. Every run of a check or a delivery has its own."""
-        if self.stage == "setup":
-            return f"{self.unit.attempt_id}-setup"
-        result = self.unit.result
-        number = len(result.checks) + result.unbegun_checks if self.stage == "check" else result.deliveries
-        return f"{self.unit.attempt_id}-{self.stage}{number + 1}"
-
-    @property
-    def limit_seconds(self) -> float:
-        return {"setup": SETUP_SECONDS, "check": self.campaign.check_timeout}.get(self.stage, DELIVERY_SECONDS)
-
-    @property
-    def is_at_work(self) -> bool:
-        return self.handle is not None or self.job is not None
-
-
-class Preparation(StagedWork, kw_only=True):
-    """A claimed unit whose workspace is being made. At the stage `setup` without a handle it waits for a place."""
-
-    account: Account | None
-    ticket: Ticket
-    """That of its session."""
-    folder: WorkspaceLocation
-    was_lost: bool = False
-    keeps_slots: bool = False
-    """Whether the session begins as soon as the setup is over."""
-    has_place: bool = False
-    """Whether its setup needs no place of its own: it has the session's place on another host."""
-    outcome: AttemptOutcome | None = None
-    """Why it failed."""
-
 
 class UnitStages:
     """All units that run without a session of their agent."""
 
-    def __init__(self, parts: EngineParts, breaker: CampaignBreaker) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self._store, self._governor, self._hosts = parts.store, parts.driver.governor, parts.hosts
-        self._journal, self._breaker = parts.journal, breaker
+        self._journal, self._live, self._campaigns = parts.journal, parts.live, parts.campaigns
+        self._now, self._ended = parts.driver.now, parts.ended
+        self.breaker = CampaignBreaker(parts.store)
         self._key_variables = parts.settings.key_variables
-        self.preparing: dict[str, Preparation] = {}
-        self.staged: dict[str, StagedWork] = {}
+        self.preparing: dict[str, Attempt] = {}
+        self.staged: dict[str, Attempt] = {}
         """The work of units whose sessions ended well."""
-        self.ended: list[Handle] = []
-        """Commands whose ends are stored, or that were stopped. Their output is put away once they are over."""
         self.removals: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
         """The workspaces that are being removed."""
-        self._delivered_events: dict[str, Event] = {}
+        self.delivered: dict[str, Event] = {}
+        """The events of the deliveries that `step` has yielded, by unit. They are stored with the outcomes."""
         self._dropped: dict[str, Job[object]] = {}
         """What still runs in the workspaces of cancelled units, and cannot be ended."""
         self._ports: dict[str, int | None] = {}
@@ -225,14 +146,18 @@ class UnitStages:
         works = self.staged.values()
         deliveries = [msgspec.structs.replace(work, stage="deliver").command_id for work in works]
         setups = [work.handle.attempt_id for work in self.preparing.values() if work.handle is not None]
-        ended = [handle.attempt_id for handle in self.ended]
+        ended = [handle.attempt_id for handle in self._ended]
         return [*setups, *(work.command_id for work in works), *deliveries, *ended, *self._dropped]
 
-    def is_busy(self, campaigns: Mapping[str, Campaign]) -> bool:
-        """Return whether something runs, or could run without a person."""
-        works = self.staged.values()
-        is_at_work = any(work.is_at_work or is_active(campaigns.get(work.campaign.name)) for work in works)
+    @property
+    def is_busy(self) -> bool:
+        """Whether something runs, or could run without a person."""
+        is_at_work = any(work.is_at_work or self._is_active(work) for work in self.staged.values())
         return is_at_work or bool(self.preparing or self.removals)
+
+    def _is_active(self, work: Attempt) -> bool:
+        campaign = self._campaigns.get(work.campaign.name)
+        return campaign is not None and campaign.state == "active"
 
     def drop(self, unit_id: str, now: float) -> None:
         """Forget a unit that was cancelled: end what runs for it, and give up its slots. Its workspace stays."""
@@ -241,16 +166,13 @@ class UnitStages:
             self._dropped[f"{work.unit.attempt_id}-job"] = work.job
         if work.handle is not None:
             self._hosts.holder_of(work.handle).stop(work.handle)
-            self.ended.append(work.handle)
-        if isinstance(work, Preparation):
+            self._ended.append(work.handle)
+        if work.is_preparing:
             self._governor.abandon(work.ticket.id, now=now)
         self._governor.abandon(work.command_ticket.id, now=now)
 
-    def clean_up(self) -> None:
-        """Put away the output of ended commands. What cannot be put away now is tried again at later passes.
-
-        Log the workspaces that could not be removed: `paceline gc` tries again. A host that is away removes its later.
-        """
+    def note_removals(self) -> None:
+        """Log the workspaces that stay: `paceline gc` tries again. A host that is away removes its own later."""
         over = [each for each in self.removals if each[2].is_over]
         self.removals = [each for each in self.removals if not each[2].is_over]
         for unit, place, job in over:
@@ -261,47 +183,35 @@ class UnitStages:
                 leave_tombstones(self._store, [tombstone])
             except (PacelineError, OSError) as error:
                 log.warning("the workspace of %s stays: %s", unit.id, error)
-        waiting, self.ended = self.ended, []
-        for handle in waiting:
-            with contextlib.suppress(PacelineError, OSError):
-                if handle.state().is_over:
-                    self._hosts.holder_of(handle).archive(handle)
-                    continue
-            self.ended.append(handle)
 
     # -- before the session --------------------------------------------------------------------
 
-    def prepare(
-        self, unit: Unit, campaign: Campaign, account: Account | None, ticket: Ticket, used_ports: Iterable[int | None]
-    ) -> None:
+    def prepare(self, work: Attempt) -> None:
         """Begin the workspace of a claimed unit. Raises `WorkspaceError` if it cannot have one."""
-        host = self._hosts.of_unit(unit)
-        unit = self._moved_to(unit, host.name)
-        planned = campaign
-        if host.name and campaign.workspace is not None:  # the folder that the plan names may not exist there
-            workspace = msgspec.structs.replace(campaign.workspace, root=None)
-            planned = msgspec.structs.replace(campaign, workspace=workspace)
-        folder = workspace_place(unit, planned, host.home)
+        host = self._hosts.of_unit(work.unit)
+        unit, settings = self._moved_to(work.unit, host.name), work.campaign.workspace
+        assert settings is not None
+        if host.name:  # the folder that the plan names may not exist there
+            settings = msgspec.structs.replace(settings, root=None)
+        name, spec = work.campaign.name, unit.spec
+        work.folder = location_of(settings, name, spec.id, spec.cwd, host.home, unit.result)
         port_base = unit.result.port_base if unit.result.workspace else None
         self._ports.pop(unit.id, None)
-        self._ports = {name: port for name, port in self._ports.items() if self._is_waiting(name)}
-        used = {*used_ports, *self._ports.values()}
+        waiting = [
+            each for name in self._ports if (each := self._store.unit(name)) is not None and each.state == "todo"
+        ]
+        self._ports = {each.id: self._ports[each.id] for each in waiting}
+        at_work = (*(session.unit for session in self._live.values()), *self.units())
+        used = {*self._ports.values(), *(each.result.port_base for each in at_work)}
         if port_base is None or port_base in used:
-            port_base = free_port(used)
-        work = Preparation(
-            unit=with_result(unit, port_base=port_base),
-            campaign=campaign,
-            account=account,
-            ticket=ticket,
-            folder=folder,
-            stage="find",
-            keeps_slots=bool(self._hosts.remote_states()),
-            has_place=bool(host.name),
-        )
+            ranges = (FIRST_PORT + number * PORTS_EACH for number in range(MOST_PORT_RANGES))
+            port_base = next((port for port in ranges if port not in used), None)
+        work.unit, work.stage = with_result(unit, port_base=port_base), "find"
+        work.keeps_slots = bool(self._hosts.remote_states())
         if unit.result.workspace is None:
-            work.job = host.jobs.start(unused_location, folder)
+            work.job = host.jobs.start(unused_location, work.folder)
         else:
-            self._make(work)
+            self._make(work, work.folder)
         self.preparing[unit.id] = work
 
     def _moved_to(self, unit: Unit, host: str) -> Unit:
@@ -319,17 +229,13 @@ class UnitStages:
         result = msgspec.structs.replace(result, host=host or this_host(), is_remote=bool(host))
         return msgspec.structs.replace(unit, result=result)
 
-    def _is_waiting(self, unit_id: str) -> bool:
-        unit = self._store.unit(unit_id)
-        return unit is not None and unit.state == "todo"
-
-    def collect(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[Preparation]:
+    def collect(self, now: float) -> Iterator[Attempt]:
         """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome.
 
         An error of one keeps to it; one of the store ends the pass.
         """
         for unit_id, work in list(self.preparing.items()):
-            wait = reason_to_wait(work, campaigns)
+            wait = self._reason_to_wait(work)
             try:
                 is_over = self._continue_preparation(work, wait, now)
             except StoreError:
@@ -348,7 +254,15 @@ class UnitStages:
                 work.unit = placed(work.unit, work.campaign, self._hosts.of_unit(work.unit).home)
                 yield work
 
-    def is_claimed(self, work: Preparation, now: float) -> bool:
+    def _reason_to_wait(self, work: Attempt) -> AttemptOutcome | None:
+        """Return the outcome if its session must not begin: by request, or because its campaign is paused."""
+        request = work.unit.result.end_request_of(work.unit.attempt_id)
+        if request is not None:
+            return outcome_of_request(request)
+        paused = AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
+        return None if self._is_active(work) else paused
+
+    def is_claimed(self, work: Attempt, now: float) -> bool:
         """Return whether the unit was not cancelled. Its session may begin then."""
         work.unit = with_result(work.unit, is_preparing=False)
         try:
@@ -357,66 +271,60 @@ class UnitStages:
             self._governor.abandon(work.ticket.id, now=now)  # nobody else knows of its slot by now
             raise
 
-    def _continue_preparation(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
+    def _continue_preparation(self, work: Attempt, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the next step if the present one is over. Returns whether none is left.
 
         With a reason to `wait` no setup is started.
         """
         if work.handle is not None:
-            return self._read_setup(work, now)
+            return self._read_setup(work, work.handle, now)
         if work.stage == "setup":
             return self._begin_setup(work, wait, now)
         if work.job is None or not work.job.is_over:
             return False
         result, work.job = work.job.result(), None
-        match work.stage:
-            case "find":
-                assert isinstance(result, WorkspaceLocation)
-                work.folder = result
-                self._make(work)
-            case "make":
-                assert isinstance(result, Prepared)
-                work.was_lost = result.was_lost
-                work.unit = with_result(work.unit, uncommitted=result.uncommitted)
-                if result.created or result.was_lost:
-                    name = "workspace.lost" if result.was_lost else "workspace.created"
-                    fields: dict[str, object] = {"path": work.folder.path, "branch": work.folder.branch}
-                    self._journal.append(Event(name, now, None, work.unit.id, fields))
-                if not result.needs_setup:
-                    return True
-                work.stage = "setup"
-                return self._begin_setup(work, wait, now)
-            case _:
-                if not work.keeps_slots:  # it waits for a session, with its ports and what its agent must know
-                    work.unit = with_note(work.unit, LOST_NOTE) if work.was_lost else work.unit
-                    self._ports[work.unit.id] = work.unit.result.port_base
-                    work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
-                return True
-        return False
+        if isinstance(result, WorkspaceLocation):
+            self._make(work, result)
+            return False
+        if not isinstance(result, Prepared):  # the setup is over
+            if not work.keeps_slots:  # it waits for a session, with its ports and what its agent must know
+                work.unit = with_note(work.unit, LOST_NOTE) if work.was_lost else work.unit
+                self._ports[work.unit.id] = work.unit.result.port_base
+                work.outcome = AttemptOutcome(ending="yielded", reason="its workspace is set up")
+            return True
+        work.was_lost = result.was_lost
+        work.unit = with_result(work.unit, uncommitted=result.uncommitted)
+        if result.created or result.was_lost:
+            name, at = "workspace.lost" if result.was_lost else "workspace.created", work.unit.result
+            self._journal.emit(name, unit=work.unit.id, path=at.workspace, branch=at.branch)
+        if not result.needs_setup:
+            return True
+        work.stage = "setup"
+        return self._begin_setup(work, wait, now)
 
-    def _make(self, work: Preparation) -> None:
+    def _make(self, work: Attempt, folder: WorkspaceLocation) -> None:
         """Store where the workspace lies, then make it."""
-        folder = work.folder
+        work.folder, work.stage = folder, "make"
         where = fields_of(UnitResult, folder) | {"workspace": folder.path}
         work.unit = with_result(work.unit, is_preparing=True, **where)
         self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
         assert work.campaign.workspace is not None
-        work.stage = "make"
         work.job = self._hosts.of_unit(work.unit).jobs.start(prepare, folder, work.campaign.workspace)
 
-    def _begin_setup(self, work: Preparation, wait: AttemptOutcome | None, now: float) -> bool:
+    def _begin_setup(self, work: Attempt, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the setup once there is a place for it, and mostly give up the session's slots.
 
-        Returns whether it must wait. A place may become free at any later pass.
+        Returns whether it must wait. On another host it has the place of its session.
         """
         assert work.campaign.workspace is not None
         if wait is not None:
             self._governor.abandon(work.command_ticket.id, now=now)
             return True
-        if not work.has_place and not isinstance(self._governor.request(work.command_ticket, now=now), Granted):
+        host = self._hosts.of_unit(work.unit)
+        if not host.name and not isinstance(self._governor.request(work.command_ticket, now=now), Granted):
             return False
         try:
-            work.handle = self._hosts.of_unit(work.unit).start(self._order(work, work.campaign.workspace.setup))
+            work.handle = host.start(self._order(work, work.campaign.workspace.setup))
         except BaseException:
             self._governor.abandon(work.command_ticket.id, now=now)
             raise
@@ -424,24 +332,23 @@ class UnitStages:
             self._governor.abandon(work.ticket.id, now=now)
         return False
 
-    def _read_setup(self, work: Preparation, now: float) -> bool:
-        assert work.handle is not None
-        end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
+    def _read_setup(self, work: Attempt, handle: Handle, now: float) -> bool:
+        end = read_end(handle, now, limit_seconds=work.limit_seconds)
         if end is None:
             return False
-        self.ended.append(work.handle)
-        work.handle = None
-        if not work.has_place:
+        self._ended.append(handle)
+        work.handle, host = None, self._hosts.of_unit(work.unit)
+        if not host.name:
             self._governor.release(work.command_ticket.id, now=now)
         if end.was_lost:
             work.outcome = AttemptOutcome(ending="lost", reason="its setup was ended from outside")
             return True
         if not end.has_passed:
-            why = end.reason or f"exit code {end.exit_code}"
-            failed = UnfitHost if work.has_place else WorkspaceError
-            raise failed(f"the setup failed ({why}): {end.last_line}")
+            failed = UnfitHost if host.name else WorkspaceError
+            raise failed(f"the setup failed {_how(end)}")
+        assert work.folder is not None
         work.stage = "finish"
-        work.job = self._hosts.of_unit(work.unit).jobs.start(finish_setup, work.folder)
+        work.job = host.jobs.start(finish_setup, work.folder)
         return False
 
     # -- after the session ---------------------------------------------------------------------
@@ -453,7 +360,9 @@ class UnitStages:
         if record.result is not None:
             unit = msgspec.structs.replace(unit, result=record.result)
         unit = with_result(unit, session_end=end, feedback=None, deliveries=0, unbegun_checks=0)
-        work = StagedWork(unit=unit, campaign=campaign, stage="check" if campaign.check else "commit")
+        work = Attempt(
+            unit=unit, campaign=campaign, ticket=session.ticket, stage="check" if campaign.check else "commit"
+        )
         with self._journal.together():
             is_current = self._save(work)
             if is_current:
@@ -461,28 +370,23 @@ class UnitStages:
         if is_current:
             self.staged[unit.id] = work
 
-    def resume(self, unit: Unit, campaign: Campaign, now: float) -> None:
+    def resume(self, work: Attempt, now: float) -> None:
         """Continue the stages of a unit after a restart. A command that still runs, or has ended since, is adopted."""
-        stage: Literal["check", "commit"] = "check" if unit.phase == "checking" and campaign.check else "commit"
-        host = self._hosts.of_unit(unit)
-        work = StagedWork(unit=placed(unit, campaign, host.home), campaign=campaign, stage=stage)
-        if stage == "check":
-            work.handle = host.adopt(self._order(work, campaign.check))
+        host, command = self._hosts.of_unit(work.unit), work.campaign.check
+        work.stage = "check" if work.unit.phase == "checking" and command else "commit"
+        work.unit = placed(work.unit, work.campaign, host.home)
+        if work.stage == "check":
+            work.handle = host.adopt(self._order(work, command))
             if work.handle is not None:
                 self._governor.adopt(work.command_ticket, now=now)
-        self.staged[unit.id] = work
+        self.staged[work.unit.id] = work
 
-    def step(self, campaigns: Mapping[str, Campaign], now: float) -> Iterator[OutcomeRecord]:
-        """Move everything on. Yields what is over, without storing it: transition, result and all.
-
-        An error of one unit keeps to it; one of the store ends the pass.
-        """
+    def step(self, now: float) -> Iterator[OutcomeRecord]:
+        """Move everything on. Yields what is over, without storing it. Only an error of the store ends the pass."""
         for work in list(self.staged.values()):
-            campaign = campaigns.get(work.campaign.name)
-            if campaign is not None:
-                work.campaign = campaign
+            work.campaign = self._campaigns.get(work.campaign.name, work.campaign)
             try:
-                outcome = self._move_on(work, is_active(campaign), now)
+                outcome = self._move_on(work, now)
             except StoreError:  # what is stored is the truth, and the recovery of the next pass continues from there
                 del self.staged[work.unit.id]
                 self._governor.abandon(work.command_ticket.id, now=now)
@@ -496,102 +400,91 @@ class UnitStages:
                 del self.staged[work.unit.id]
                 yield self._record(work, outcome, now)
 
-    def take_delivered(self) -> dict[str, Event]:
-        """Return the events of the deliveries that `step` has yielded. They are stored with the outcomes."""
-        events, self._delivered_events = self._delivered_events, {}
-        return events
-
-    def _move_on(self, work: StagedWork, is_active: bool, now: float) -> AttemptOutcome | None:
+    def _move_on(self, work: Attempt, now: float) -> AttemptOutcome | None:
         """Read what has ended, and begin what follows."""
-        outcome = self._read(work, now) if work.is_at_work else None
+        outcome = None
+        if work.job is not None and work.job.is_over:
+            outcome = self._read_job(work, work.job)
+        elif work.handle is not None:
+            end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
+            outcome = None if end is None else self._after_command(work, work.handle, end, now)
         if outcome is not None or work.is_at_work or work.unit.id not in self.staged:
             return outcome
-        if not is_active and not (work.stage != "check" and work.campaign.workspace is None):
+        if not self._is_active(work) and (work.stage == "check" or work.campaign.workspace is not None):
             self._governor.abandon(work.command_ticket.id, now=now)
         elif not 0 < work.retry_at - now <= RETRY_SECONDS:
             return self._begin(work, now)
         return None
 
-    def _read(self, work: StagedWork, now: float) -> AttemptOutcome | None:
-        if work.job is not None:
-            return self._read_job(work, now) if work.job.is_over else None
-        assert work.handle is not None
-        end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
-        return None if end is None else self._after_command(work, end, now)
-
-    def _begin(self, work: StagedWork, now: float) -> AttemptOutcome | None:
-        match work.stage:
-            case "check" if not work.campaign.check:
-                work.stage = "commit"  # the check was taken from the campaign since
-                return self._begin(work, now)
-            case "check":
-                if work.unit.result.feedback is not None:
-                    # It failed, and an engine ended before that was stored.
-                    return self._after_failure(work)
-                if isinstance(self._governor.request(work.command_ticket, now=now), Granted):
-                    self._start(work, work.campaign.check)
-            case "commit":
-                if not _commits(work.campaign):
-                    work.stage = "deliver"
-                    return self._begin(work, now)
+    def _begin(self, work: Attempt, now: float) -> AttemptOutcome | None:
+        campaign, host = work.campaign, self._hosts.of_unit(work.unit)
+        if work.stage == "check" and campaign.check:
+            if work.unit.result.feedback is not None:  # it failed, and an engine ended before that was stored
+                return self._after_failure(work)
+            if isinstance(self._governor.request(work.command_ticket, now=now), Granted):
+                work.handle = host.begin(self._order(work, campaign.check))
+            return None
+        if work.stage != "deliver":
+            work.stage = "commit"  # or the check was taken from the campaign since
+            if _commits(campaign):
                 self._start_commit(work)
-            case "deliver" if isinstance(work.campaign.deliver, tuple):
-                self._start(work, work.campaign.deliver)
-            case "deliver" if work.campaign.deliver == "patch":
-                host = self._hosts.of_unit(work.unit)
-                place = workspace_place(work.unit, work.campaign, host.home)
-                work.job = host.jobs.start(write_patch, place, _patch_of(work, self._hosts.local.home))
-            case "deliver":
-                return self._delivered(work, now, to=None)
+                return None
+            work.stage = "deliver"
+        match campaign.deliver:
+            case tuple() as command:
+                work.handle = host.begin(self._order(work, command))
+            case "patch":
+                place = workspace_place(work.unit, campaign, host.home)
+                work.job = host.jobs.start(write_patch, place, self._patch_of(work))
+            case _:
+                return self._delivered(work)
         return None
 
-    def _start(self, work: StagedWork, command: tuple[str, ...]) -> None:
-        work.handle = self._hosts.of_unit(work.unit).begin(self._order(work, command))
+    def _patch_of(self, work: Attempt) -> Path:
+        """Return the file in the leader's home that the change is delivered to."""
+        return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
 
-    def _order(self, work: StagedWork, command: tuple[str, ...]) -> SessionOrder:
+    def _order(self, work: Attempt, command: tuple[str, ...]) -> SessionOrder:
         return command_order(
             work.command_id,
             command,
             work.unit,
             work.campaign,
-            cwd=work.folder.cwd if isinstance(work, Preparation) else work.unit.spec.cwd,
+            cwd=work.unit.spec.cwd if work.folder is None else work.folder.cwd,
             timeout=work.limit_seconds,
             key_variables=self._key_variables,
         )
 
-    def _start_commit(self, work: StagedWork) -> None:
+    def _start_commit(self, work: Attempt) -> None:
         host = self._hosts.of_unit(work.unit)
         place = workspace_place(work.unit, work.campaign, host.home)
         work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
 
     # -- ends ----------------------------------------------------------------------------------
 
-    def _after_command(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
-        assert work.handle is not None
-        handle, work.handle = work.handle, None
-        after = self._after_check if work.stage == "check" else self._after_delivery
-        outcome = after(work, end, now)
-        self.ended.append(handle)
+    def _after_command(self, work: Attempt, handle: Handle, end: CommandEnd, now: float) -> AttemptOutcome | None:
+        work.handle = None
+        outcome = (self._after_check if work.stage == "check" else self._after_delivery)(work, end, now)
+        self._ended.append(handle)
         self._governor.release(work.command_ticket.id, now=now)
         return outcome
 
-    def _after_check(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
+    def _after_check(self, work: Attempt, end: CommandEnd, now: float) -> AttemptOutcome | None:
         """Store the round, and the next prompt if it failed, before anything follows from it."""
         result = work.unit.result
         if end.has_begun:
-            work.unit = with_result(work.unit, checks=(*result.checks, end.round))
+            work.unit = with_result(work.unit, checks=(*result.checks, CheckRound(**fields_of(CheckRound, end))))
         else:
             work.unit = with_result(work.unit, unbegun_checks=result.unbegun_checks + 1)
         if end.has_passed:
             work.stage = "commit"
         elif end.has_judged:
-            prompt = (work.campaign.check_prompt or DEFAULT_CHECK_PROMPT).replace("{output}", end.round.output)
+            prompt = (work.campaign.check_prompt or DEFAULT_CHECK_PROMPT).replace("{output}", end.output)
             work.unit = with_result(work.unit, feedback=prompt)
         with self._journal.together():
             if end.has_begun:
-                fields: dict[str, object] = {"round": len(work.unit.result.checks), "exit_code": end.exit_code}
-                fields |= {"seconds": end.seconds, "reason": end.reason}
-                self._journal.append(Event("unit.checked", now, None, work.unit.id, fields))
+                fields: dict[str, Any] = {"exit_code": end.exit_code, "seconds": end.seconds, "reason": end.reason}
+                self._journal.emit("unit.checked", unit=work.unit.id, round=len(work.unit.result.checks), **fields)
             is_current = self._save(work)
         if not is_current:
             self.drop(work.unit.id, now)  # it was cancelled
@@ -601,45 +494,37 @@ class UnitStages:
         self._clear_faults(work)
         return None if end.has_passed else self._after_failure(work)
 
-    def _after_delivery(self, work: StagedWork, end: CommandEnd, now: float) -> AttemptOutcome | None:
+    def _after_delivery(self, work: Attempt, end: CommandEnd, now: float) -> AttemptOutcome | None:
         if end.has_passed:
             self._clear_faults(work)
-            return self._delivered(work, now, to=None)
+            return self._delivered(work)
         work.unit = with_result(work.unit, deliveries=work.unit.result.deliveries + 1)
         if not self._save(work):
             self.drop(work.unit.id, now)
             return None
-        why = end.reason or f"exit code {end.exit_code}"
-        return self._after_fault(work, end, f"the delivery failed ({why}): {end.last_line}", now)
+        return self._after_fault(work, end, f"the delivery failed {_how(end)}", now)
 
-    def _read_job(self, work: StagedWork, now: float) -> AttemptOutcome | None:
-        assert work.job is not None
-        job, work.job = work.job, None
-        result = job.result()
-        if isinstance(result, Change):
-            work.unit = with_result(
-                work.unit,
-                commit=result.commit,
-                files_changed=result.files_changed,
-                lines_added=result.lines_added,
-                lines_removed=result.lines_removed,
-            )
-            if work.stage == "check":
-                return _verdict(work)  # stored together with its commit
-            work.stage = "deliver"
-            if not self._save(work):
-                self.drop(work.unit.id, now)
-            return None
-        return self._delivered(work, now, to=str(_patch_of(work, self._hosts.local.home)))
+    def _read_job(self, work: Attempt, job: Job[object]) -> AttemptOutcome | None:
+        work.job, result = None, job.result()
+        if not isinstance(result, Change):
+            return self._delivered(work, to=str(self._patch_of(work)))
+        lines = {"lines_added": result.lines_added, "lines_removed": result.lines_removed}
+        work.unit = with_result(work.unit, commit=result.commit, files_changed=result.files_changed, **lines)
+        if work.stage == "check":
+            return _verdict(work)  # stored together with its commit
+        work.stage = "deliver"
+        if not self._save(work):
+            self.drop(work.unit.id, self._now())  # it was cancelled
+        return None
 
-    def _delivered(self, work: StagedWork, now: float, *, to: str | None) -> AttemptOutcome:
+    def _delivered(self, work: Attempt, *, to: str | None = None) -> AttemptOutcome:
         if work.campaign.workspace is not None:
             result = work.unit.result
             fields: dict[str, object] = {"branch": result.branch, "commit": result.commit, "patch": to}
-            self._delivered_events[work.unit.id] = Event("unit.delivered", now, None, work.unit.id, fields)
+            self.delivered[work.unit.id] = Event("unit.delivered", self._now(), None, work.unit.id, fields)
         return AttemptOutcome(ending="succeeded", reason="done")
 
-    def _after_failure(self, work: StagedWork) -> AttemptOutcome | None:
+    def _after_failure(self, work: Attempt) -> AttemptOutcome | None:
         """Return what follows from a failed check. Work without a round left is committed first, for `accept`."""
         outcome = _verdict(work)
         if outcome.ending != "unverified" or not _commits(work.campaign):
@@ -649,7 +534,7 @@ class UnitStages:
 
     # -- a check, a commit or a delivery that could not do its work --------------------------------
 
-    def _after_error(self, work: StagedWork, error: PacelineError, now: float) -> AttemptOutcome | None:
+    def _after_error(self, work: Attempt, error: PacelineError, now: float) -> AttemptOutcome | None:
         """Return the outcome if only a person can help. Else the stage is tried again."""
         work.job = None
         self._governor.abandon(work.command_ticket.id, now=now)
@@ -662,48 +547,43 @@ class UnitStages:
             return None
         return self._try_later(work, f"the {work.stage} failed: {error}", now)
 
-    def _after_fault(self, work: StagedWork, end: CommandEnd, reason: str, now: float) -> AttemptOutcome | None:
-        """Run a command again at once that was ended from outside, such as by a restart of the machine.
-
-        Hold a unit whose check cannot start. Its campaign pauses if a second unit, or the only one left, has that.
-        """
+    def _after_fault(self, work: Attempt, end: CommandEnd, reason: str, now: float) -> AttemptOutcome | None:
+        """Run a command again at once that was ended from outside. Hold a unit whose check cannot start."""
         if end.could_not_start and work.stage == "check":
-            paused = self._breaker.after_unchecked(work.campaign.name, work.unit.id, reason)
-            with self._journal.together():
-                self._journal.pause(paused, now)
+            paused = self._pause(self.breaker.after_unchecked(work.campaign.name, work.unit.id, reason), now)
             log.warning("%s: %s; it is held%s", work.unit.id, reason, ", and its campaign is paused" if paused else "")
             return AttemptOutcome(ending="barred", reason=reason)
         work.losses = work.losses + 1 if end.was_lost else 0
         return None if 0 < work.losses < MOST_LOSSES else self._try_later(work, reason, now)
 
-    def _try_later(self, work: StagedWork, reason: str, now: float) -> AttemptOutcome | None:
-        """Try the stage again later. The breaker pauses a campaign in which this happens again.
-
-        A unit that meets this alone, while others of its campaign pass, is held.
-        """
+    def _try_later(self, work: Attempt, reason: str, now: float) -> AttemptOutcome | None:
+        """Try it again later. A campaign in which that happens again pauses; a unit that meets it alone is held."""
         work.retry_at = now + RETRY_SECONDS
-        paused = self._breaker.after_fault(work.campaign.name, reason)
-        with self._journal.together():
-            self._journal.pause(paused, now)
+        paused = self._pause(self.breaker.after_fault(work.campaign.name, reason), now)
         work.faults = 0 if paused else work.faults + 1
         is_alone = work.faults >= MOST_FAULTS_OF_UNIT
         follows = "its campaign is paused" if paused else "it is held" if is_alone else "it is tried again"
         log.warning("%s: %s; %s", work.unit.id, reason, follows)
         return AttemptOutcome(ending="barred", reason=reason) if is_alone else None
 
-    def _clear_faults(self, work: StagedWork) -> None:
+    def _pause(self, campaigns: list[Campaign], now: float) -> bool:
+        with self._journal.together():
+            self._journal.pause(campaigns, now)
+        return bool(campaigns)
+
+    def _clear_faults(self, work: Attempt) -> None:
         """Start a new count: a command of the campaign has done its work."""
         work.faults = work.losses = 0
-        self._breaker.clear_faults(work.campaign.name)
-        self._breaker.clear_unchecked(work.campaign.name)
+        self.breaker.clear_faults(work.campaign.name)
+        self.breaker.clear_unchecked(work.campaign.name)
 
     # -- what is stored ------------------------------------------------------------------------
 
-    def _save(self, work: StagedWork) -> bool:
+    def _save(self, work: Attempt) -> bool:
         unit = work.unit
         return self._store.save_progress(unit.id, unit.fence, phase=PHASES[work.stage], result=unit.result)
 
-    def _record(self, work: StagedWork, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
+    def _record(self, work: Attempt, outcome: AttemptOutcome, now: float) -> OutcomeRecord:
         end = work.unit.result.session_end or SessionEnd()
         result: UnitResult = msgspec.structs.replace(
             work.unit.result, session_end=None, port_base=None, deliveries=0, unbegun_checks=0
@@ -719,36 +599,26 @@ class UnitStages:
 
     # -- after the outcome ---------------------------------------------------------------------
 
-    def remove_workspace(self, record: OutcomeRecord, campaign: Campaign) -> None:
-        """Remove the workspace of a unit whose outcome is stored, in the background, if the plan does not keep it.
-
-        What a failed unit left is committed first, so that its branch keeps it.
-        """
-        settings, step = campaign.workspace, record.transition.step
-        if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
-            return
-        unit = self._store.unit(record.unit_id)
-        place = None if unit is None else stored_location(unit.result)
-        if unit is not None and place is not None:
-            message = commit_message(record.unit_id) if campaign.commit and step != "succeed" else None
-            job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
-            self.removals.append((unit, place, job))
+    def remove_workspaces(self, records: Iterable[OutcomeRecord]) -> None:
+        """Remove workspaces that the plan does not keep. What a failed unit left is committed first, to its branch."""
+        for record in records:
+            campaign, step = self._campaigns.get(split_unit_id(record.unit_id)[0]), record.transition.step
+            settings = None if campaign is None else campaign.workspace
+            if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
+                continue
+            unit = self._store.unit(record.unit_id)
+            place = None if unit is None else stored_location(unit.result)
+            if campaign is not None and unit is not None and place is not None:
+                message = commit_message(unit.id) if campaign.commit and step != "succeed" else None
+                job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
+                self.removals.append((unit, place, job))
 
 
 def _commits(campaign: Campaign) -> bool:
     return campaign.workspace is not None and campaign.commit
 
 
-def is_active(campaign: Campaign | None) -> bool:
-    return campaign is not None and campaign.state == "active"
-
-
-def _patch_of(work: StagedWork, home: Path) -> Path:
-    """Return the file in the leader's home that the change is delivered to."""
-    return patch_file(home, work.campaign.name, work.unit.spec.id)
-
-
-def _verdict(work: StagedWork) -> AttemptOutcome:
+def _verdict(work: Attempt) -> AttemptOutcome:
     """Return what follows from the last check, which failed: another round, if one is left."""
     checks = work.unit.result.checks
     last = checks[-1]
@@ -756,25 +626,22 @@ def _verdict(work: StagedWork) -> AttemptOutcome:
     if failed <= work.campaign.check_rounds:
         return AttemptOutcome(ending="check_failed", reason=f"the check failed with exit code {last.exit_code}")
     times = "once" if failed == 1 else f"{failed} times, the last"
-    last_line = last.output.rpartition("\n")[2].strip() or "no output"
-    reason = f"the check failed {times} with exit code {last.exit_code}: {last_line}"
+    reason = f"the check failed {times} with exit code {last.exit_code}: {_last_line(last.output)}"
     return AttemptOutcome(ending="unverified", reason=reason)
+
+
+def _how(end: CommandEnd) -> str:
+    return f"({end.reason or f'exit code {end.exit_code}'}): {_last_line(end.tail or '')}"
+
+
+def _last_line(output: str) -> str:
+    """Return the last line: programs name the cause of an error there."""
+    return output.rpartition("\n")[2].strip() or "no output"
 
 
 def commit_message(unit_id: str) -> str:
     """Return the message of the commit of a unit's work."""
     return "{}: {}".format(*split_unit_id(unit_id))
-
-
-def reason_to_wait(work: Preparation, campaigns: Mapping[str, Campaign]) -> AttemptOutcome | None:
-    """Return the outcome of an attempt whose session must not begin: by request, or because its campaign is paused."""
-    request = work.unit.result.end_request_of(work.unit.attempt_id)
-    if request is not None:
-        return outcome_of_request(request)
-    campaign = campaigns.get(work.campaign.name)
-    if campaign is None or campaign.state != "active":
-        return AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
-    return None
 
 
 def workspace_place(unit: Unit, campaign: Campaign, home: Path) -> WorkspaceLocation:
@@ -796,18 +663,6 @@ def with_note(unit: Unit, note: str) -> Unit:
     """Return the unit with a note for its agent before the next prompt."""
     feedback = "\n".join(part for part in (note, unit.result.feedback) if part)
     return msgspec.structs.replace(unit, result=msgspec.structs.replace(unit.result, feedback=feedback))
-
-
-def with_result(unit: Unit, **fields: object) -> Unit:
-    """Return the unit with some fields of its result changed."""
-    result: UnitResult = msgspec.structs.replace(unit.result, **fields)
-    return msgspec.structs.replace(unit, result=result)
-
-
-def free_port(used: set[int | None]) -> int | None:
-    """Return the first port of a range that no live workspace uses; None if there are more than could have one."""
-    ranges = (FIRST_PORT + number * PORTS_EACH for number in range(MOST_PORT_RANGES))
-    return next((port for port in ranges if port not in used), None)
 
 
 def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
@@ -868,23 +723,20 @@ def read_end(handle: Handle, now: float, *, limit_seconds: float) -> CommandEnd 
     if not state.is_over:
         return None
     seconds = max(0.0, (state.ended_at or now) - (state.started_at or now))
-    was_lost = state.phase == "lost" or state.cause in ("stopped", "terminated") or state.message == STOPPED_EARLY
     end = CommandEnd(exit_code=state.shell_code, seconds=round(seconds, 3), tail=printed_tail(handle))
-    if was_lost:
-        has_begun = state.started_at is not None
-        return msgspec.structs.replace(
-            end, exit_code=None, reason="it was ended from outside", was_lost=True, has_begun=has_begun
-        )
+    if state.phase == "lost" or state.cause in ("stopped", "terminated") or state.message == STOPPED_EARLY:
+        lost = {"exit_code": None, "reason": "it was ended from outside", "was_lost": True}
+        return msgspec.structs.replace(end, **lost, has_begun=state.started_at is not None)
     if state.cause == "timed_out":
-        return msgspec.structs.replace(
-            end, exit_code=TOO_LONG, reason=f"it did not end within {_duration(limit_seconds)}"
-        )
-    problem = None
+        late = f"it did not end within {_duration(limit_seconds)}"
+        return msgspec.structs.replace(end, exit_code=TOO_LONG, reason=late)
     if state.phase == "not_started":
         problem = f"it could not be started: {state.message or 'no reason'}"
     elif state.shell_code in CANNOT_RUN:
         problem = f"it could not be run (exit code {state.shell_code})"
-    return end if problem is None else msgspec.structs.replace(end, reason=problem, could_not_start=True)
+    else:
+        return end
+    return msgspec.structs.replace(end, reason=problem, could_not_start=True)
 
 
 def _duration(seconds: float) -> str:

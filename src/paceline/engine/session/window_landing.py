@@ -10,8 +10,8 @@ Here: requests to end (`commands.end_at_turn`), and what is decided from the use
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,8 +20,7 @@ from paceline.core.gates.start_meters import StartCap
 from paceline.core.values.scopes import is_provider_scope
 from paceline.core.values.session_output import Tokens
 from paceline.engine.journal import EngineParts
-from paceline.engine.session.live_session import LiveSession
-from paceline.engine.session.unit_stages import Preparation, with_result
+from paceline.engine.session.live_session import Attempt, LiveSession, with_result
 from paceline.events import Event
 from paceline.store import Campaign, OutcomeRecord, Store, UnitResult
 from paceline.store.unit_result import EndRequest
@@ -44,11 +43,8 @@ LONGER_STILL = 0.25
 class Turn(NamedTuple):
     """What a turn uses."""
 
-    tokens: float
-    seconds: float
-
-
-NO_TURN: Final = Turn(0.0, 1.0)
+    tokens: float = 0.0
+    seconds: float = 1.0
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,21 +73,19 @@ class SessionMeter:
             self._counted = facts.requests
             spent = facts.usage.by_model.values() if facts.usage is not None and not facts.usage.is_conversation else ()
             self.used = max(self.used, sum(window_tokens(each) for each in spent))
-        self._read_turn(facts.turn_ends, now)
-        return self.used - before
-
-    def _read_turn(self, ends: int, now: float) -> None:
-        """Measure the turns since the last end. The first one is left out: it pays for a context without a cache."""
-        if self._last_end is None or ends <= self._last_end[0]:
-            self._last_end = self._last_end or ((ends, now, self.used) if ends else None)
-            return
+        if self._last_end is None or facts.turn_ends <= self._last_end[0]:
+            if self._last_end is None and facts.turn_ends:
+                self._last_end = (facts.turn_ends, now, self.used)
+            return self.used - before
+        # The first turn is left out: it pays for a context without a cache.
         count_before, ended_at, used = self._last_end
-        count = ends - count_before
+        count = facts.turn_ends - count_before
         turn = Turn((self.used - used) / count, (now - ended_at) / count)
         if self.turn is not None:
             old, new = 1 - WEIGHT_OF_NEWS, WEIGHT_OF_NEWS
             turn = Turn(old * self.turn.tokens + new * turn.tokens, old * self.turn.seconds + new * turn.seconds)
-        self.turn, self._last_end = turn, (ends, now, self.used)
+        self.turn, self._last_end = turn, (facts.turn_ends, now, self.used)
+        return self.used - before
 
     @property
     def has_turns(self) -> bool:
@@ -114,7 +108,7 @@ class UnitSizes:
         """Add the unit if it is done."""
         campaign = record.unit_id.partition("/")[0]
         if record.transition.step == "succeed" and record.result is not None and campaign in self._sizes:
-            _add(self._sizes[campaign], record.result)
+            self._sizes[campaign].extend(_sizes([record.result]))
 
     def remaining(self, campaign: Campaign, used: float) -> float:
         """Return what a unit that has used so much will still use. With nothing known it is expected to double."""
@@ -135,15 +129,13 @@ class UnitSizes:
 
     def _known(self, campaign: Campaign) -> deque[float]:
         if campaign.name not in self._sizes:
-            found = self._sizes[campaign.name] = deque[float](maxlen=MOST_REMEMBERED)
-            for unit in self._store.units(campaign=campaign.name, state="done", limit=MOST_REMEMBERED).units:
-                _add(found, unit.result)
+            done = self._store.units(campaign=campaign.name, state="done", limit=MOST_REMEMBERED).units
+            self._sizes[campaign.name] = deque(_sizes(unit.result for unit in done), maxlen=MOST_REMEMBERED)
         return self._sizes[campaign.name]
 
 
-def _add(sizes: deque[float], result: UnitResult) -> None:
-    if (size := tokens_of(result)) > 0:
-        sizes.append(size)
+def _sizes(results: Iterable[UnitResult]) -> Iterator[float]:
+    return (size for result in results if (size := tokens_of(result)) > 0)
 
 
 def tokens_of(result: UnitResult) -> float:
@@ -191,13 +183,10 @@ class LandingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_landing(left: float, seconds: float, sessions: Mapping[str, Outlook], need: float | None) -> LandingPlan:
-    """Return what to do with so much left of a window that ends in so many seconds.
-
-    `need` is what one more session would use; None if nobody knows.
-    """
+    """Return what to do with so much left of a window for so many seconds. One more session would use `need`."""
     by_reset = {name: min(each.finish, each.rate * seconds) for name, each in sessions.items()}
     spare = left - sum(by_reset.values())
-    landing = frozenset[str]() if spare >= 0 else _landing(left, sessions, by_reset)
+    landing = frozenset() if spare >= 0 else _landing(left, sessions, by_reset)
     if need is None:
         return LandingPlan(starts=0 if landing else None, landing=landing)
     rate = sum(each.rate for each in sessions.values()) / max(1, len(sessions))
@@ -258,129 +247,124 @@ class WindowMeter:
         return max(0.0, 1.0 - reserve - ratio) / self._cost
 
 
+class ScopeUse(msgspec.Struct):
+    """What is known about one scope that may have windows."""
+
+    used: float = 0.0
+    """The tokens of all sessions so far."""
+    meters: dict[str, WindowMeter] = msgspec.field(default_factory=dict)
+    hold: StartCap | None = None
+    has_landed: bool = False
+    counts_tokens: bool = False
+    """Whether all sessions that work there count their tokens, or did when some last worked."""
+    campaigns: dict[str, Campaign] = msgspec.field(default_factory=dict)
+    """Those that run there, or that ran last."""
+    turn: Turn | None = None
+    """The mean turn of its sessions."""
+
+
 class Landings:
-    """Watches the windows of live sessions, holds back starts, and asks sessions to end at their turns.
+    """Watches windows, holds back starts, and asks sessions to end at their turns. A request outlives the engine."""
 
-    Each request is stored with its event, so it outlives the engine.
-    """
-
-    def __init__(self, parts: EngineParts, history: UnitSizes, preparing: Mapping[str, Preparation]) -> None:
+    def __init__(self, parts: EngineParts, history: UnitSizes, preparing: Mapping[str, Attempt]) -> None:
         self._store, self._governor = parts.store, parts.driver.governor
         self._journal, self._live = parts.journal, parts.live
         self._history, self._preparing = history, preparing
         self._meters: dict[str, SessionMeter] = {}
-        self._windows: dict[tuple[str, str], WindowMeter] = {}
-        self._used: dict[str, float] = {}
-        self._held: dict[str, StartCap] = {}
-        self._landed: set[str] = set()
+        self._scopes: dict[str, ScopeUse] = {}
         self._stepped_at = -math.inf
-        self._counted: dict[str, bool] = {}
-        self._campaigns: dict[str, tuple[Campaign, ...]] = {}
-        self._turns: dict[str, Turn] = {}
 
     def step(self, now: float) -> None:
         """Check all windows, and act on them."""
-        sessions = [session for session in self._live.values() if session.account is not None]
-        if not (sessions or self._held or self._turns):
+        sessions = {each.handle.attempt_id: each for each in self._live.values() if each.account is not None}
+        if not (sessions or self._scopes):
             return
-        is_unchanged = self._meters.keys() == {session.handle.attempt_id for session in sessions}
-        if is_unchanged and 0 <= now - self._stepped_at < STEP_SECONDS:
+        if self._meters.keys() == sessions.keys() and 0 <= now - self._stepped_at < STEP_SECONDS:
             return
         self._stepped_at = now
-        by_scope = self._read_sessions(sessions, now)
+        self._meters = {name: self._meters.get(name) or SessionMeter(each) for name, each in sessions.items()}
+        by_scope: dict[str, list[LiveSession]] = {}
+        for name, session in sessions.items():
+            new = self._meters[name].read(session, now)
+            for scope in filter(is_provider_scope, session.ticket.scopes):
+                by_scope.setdefault(scope, []).append(session)
+                self._scopes.setdefault(scope, ScopeUse()).used += new
         landing: dict[str, EndRequest] = {}
-        for scope in {*by_scope, *self._held, *self._turns}:
-            landing |= self._step_scope(scope, by_scope.get(scope, []), now)
+        for scope, use in self._scopes.items():
+            landing |= self._step_scope(scope, use, by_scope.get(scope, []), now)
         self._ask(landing, now)
 
-    def _read_sessions(self, sessions: Sequence[LiveSession], now: float) -> dict[str, list[LiveSession]]:
-        """Meter the sessions. Returns them by the scopes that may have windows."""
-        by_scope: dict[str, list[LiveSession]] = {}
-        for session in sessions:
-            attempt = session.handle.attempt_id
-            if attempt not in self._meters:
-                self._meters[attempt] = SessionMeter(session)
-            new = self._meters[attempt].read(session, now)
-            for scope in session.ticket.scopes:
-                if is_provider_scope(scope):
-                    by_scope.setdefault(scope, []).append(session)
-                    self._used[scope] = self._used.get(scope, 0.0) + new
-        for attempt in self._meters.keys() - {session.handle.attempt_id for session in sessions}:
-            del self._meters[attempt]
-        return by_scope
-
-    def _step_scope(self, scope: str, sessions: Sequence[LiveSession], now: float) -> dict[str, EndRequest]:
+    def _step_scope(
+        self, scope: str, use: ScopeUse, sessions: Sequence[LiveSession], now: float
+    ) -> dict[str, EndRequest]:
         """Set the hold of a scope. Returns the requests for the sessions that are to end."""
         status = self._governor.status(scope, now=now)
-        windows = status.windows if status is not None else ()
-        if not windows:
-            self._set_hold(scope, None, now)
+        if status is None or not status.windows:
+            self._set_hold(scope, use, None, now)
             return {}
         running = [session for session in sessions if session.ending is None]
         holds, requests, has_room = [], dict[str, EndRequest](), True
-        for window in windows:
-            plan = self._plan(scope, window, running, status.reserve if status is not None else 0.0, now)
+        for window in status.windows:
+            plan = self._plan(use, window, running, status.reserve, now)
             if plan is None:
                 has_room = has_room and window.state in ("open", "wave")
                 continue
             has_room = has_room and plan.has_room
             if plan.starts is not None:
                 holds.append(_hold(scope, window, plan.starts, len(running), now))
-            requests |= {name: _request(name, window, running) for name in plan.landing}
-        holds += self._cold_hold(scope, windows, running, now)
-        self._set_hold(scope, min(holds, key=lambda hold: hold.starts or 0, default=None), now)
-        if has_room and holds and scope in self._landed:
-            self._landed.discard(scope)
+            requests |= {
+                each.unit.id: EndRequest(
+                    attempt_id=each.unit.attempt_id or "",
+                    reason=LANDING.format(window=window.name),
+                    resume_at=window.expected_reset,
+                    is_landing=True,
+                )
+                for each in running
+                if each.unit.id in plan.landing
+            }
+        cold = sum(_is_cold(session, now) for session in running)
+        if cold or (use.turn is not None and any(each.state in ("closed", "probing") for each in status.windows)):
+            detail = f"few at a time continue on {scope}: each pays for its conversation again"
+            holds.append(StartCap(detail, now + COLD_SECONDS, starts=max(0, COLD_AT_ONCE - cold)))
+        self._set_hold(scope, use, min(holds, key=lambda hold: hold.starts or 0, default=None), now)
+        if has_room and holds and use.has_landed:
+            use.has_landed = False
             self._journal.wake(scope)  # the window holds more than it seemed: those that were parked for it continue
-        if requests:
-            self._landed.add(scope)
+        use.has_landed = use.has_landed or bool(requests)
         return requests
 
     def _plan(
-        self, scope: str, window: WindowStatus, sessions: Sequence[LiveSession], reserve: float, now: float
+        self, use: ScopeUse, window: WindowStatus, sessions: Sequence[LiveSession], reserve: float, now: float
     ) -> LandingPlan | None:
-        """Return the plan for an open window whose use is known."""
-        meter = self._windows.setdefault((scope, window.name), WindowMeter())
+        """Return the plan for an open window whose use is known.
+
+        Where no context is known, parking has no known price, and nothing is held back for it.
+        """
+        meter = use.meters.setdefault(window.name, WindowMeter())
         if window.state not in ("open", "wave") or window.best_ratio is None:
             return None
-        used = self._used.get(scope, 0.0)
-        meter.read(window.best_ratio, used)
-        left = meter.left(used, reserve) if self._counts_tokens(scope, sessions) else None
-        if left is None:
-            return None  # where no context is known, parking has no known price, and nothing is held back for it
-        outlooks = self._outlooks(scope, sessions)
-        seconds = math.inf if window.expected_reset is None else max(0.0, window.expected_reset - now)
-        return plan_landing(left, seconds, outlooks, self._need(scope, sessions))
-
-    def _counts_tokens(self, scope: str, sessions: Sequence[LiveSession]) -> bool:
-        """Return whether all sessions that work there count their tokens, or did when some last worked."""
+        meter.read(window.best_ratio, use.used)
         meters = [self._meters[session.handle.attempt_id] for session in sessions]
-        if at_work := [meter for meter in meters if meter.has_turns]:
-            self._counted[scope] = all(meter.used > 0 for meter in at_work)
-        return self._counted.get(scope, False)
+        if at_work := [each for each in meters if each.has_turns]:
+            use.counts_tokens = all(each.used > 0 for each in at_work)
+        left = meter.left(use.used, reserve) if use.counts_tokens else None
+        if left is None:
+            return None
+        seconds = math.inf if window.expected_reset is None else max(0.0, window.expected_reset - now)
+        use.campaigns = {session.campaign.name: session.campaign for session in sessions} or use.campaigns
+        sizes = [size for each in use.campaigns.values() if (size := self._history.mean(each)) is not None]
+        need = sum(sizes) / len(sizes) if sizes else None
+        return plan_landing(left, seconds, self._outlooks(use, sessions), need)
 
-    def _need(self, scope: str, sessions: Sequence[LiveSession]) -> float | None:
-        """Return what one more unit uses: as those of the campaigns that run, or that ran last."""
-        campaigns = {session.campaign.name: session.campaign for session in sessions}
-        if campaigns:
-            self._campaigns[scope] = tuple(campaigns.values())
-        sizes = [self._history.mean(campaign) for campaign in self._campaigns.get(scope, ())]
-        known = [size for size in sizes if size is not None]
-        return sum(known) / len(known) if known else None
-
-    def _outlooks(self, scope: str, sessions: Sequence[LiveSession]) -> dict[str, Outlook]:
+    def _outlooks(self, use: ScopeUse, sessions: Sequence[LiveSession]) -> dict[str, Outlook]:
         """Return what each session will use. One that has not ended a turn is taken for one like the others."""
-        meters = {session.unit.id: self._meters[session.handle.attempt_id] for session in sessions}
-        if turns := [meter.turn for meter in meters.values() if meter.turn is not None]:
-            count = len(turns)
-            self._turns[scope] = Turn(
-                sum(each.tokens for each in turns) / count, sum(each.seconds for each in turns) / count
-            )
-        usual = self._turns.get(scope, NO_TURN)
+        meters = [self._meters[session.handle.attempt_id] for session in sessions]
+        if turns := [meter.turn for meter in meters if meter.turn is not None]:
+            tokens, seconds = (sum(each) / len(turns) for each in zip(*turns, strict=True))
+            use.turn = Turn(tokens, seconds)
         found = {}
-        for session in sessions:
-            meter = meters[session.unit.id]
-            own = meter.turn or usual
+        for session, meter in zip(sessions, meters, strict=True):
+            own = meter.turn or use.turn or Turn()
             turn = meter.turn_left(own.tokens)
             finish = max(turn, MARGIN * self._history.remaining(session.campaign, meter.before + meter.used))
             can_land = meter.has_turns and session.conversation is not None
@@ -388,36 +372,19 @@ class Landings:
             found[session.unit.id] = Outlook(turn=turn, finish=finish, rate=rate, can_land=can_land)
         return found
 
-    def _cold_hold(
-        self, scope: str, windows: Sequence[WindowStatus], sessions: Sequence[LiveSession], now: float
-    ) -> list[StartCap]:
-        """Return the hold for resumed sessions that pay for their context, or will once the window is open."""
-        cold = [session for session in sessions if _is_cold(session, now)]
-        is_closed = any(window.state in ("closed", "probing") for window in windows)
-        if not cold and not (is_closed and scope in self._turns):
-            return []
-        detail = f"few at a time continue on {scope}: each pays for its conversation again"
-        return [StartCap(detail, now + COLD_SECONDS, starts=max(0, COLD_AT_ONCE - len(cold)))]
-
-    def _set_hold(self, scope: str, hold: StartCap | None, now: float) -> None:
-        if hold is None and scope not in self._held:
-            return
-        self._governor.cap_starts(scope, hold, now=now)
-        if hold is None:
-            del self._held[scope]
-        else:
-            self._held[scope] = hold
+    def _set_hold(self, scope: str, use: ScopeUse, hold: StartCap | None, now: float) -> None:
+        if hold is not None or use.hold is not None:
+            self._governor.cap_starts(scope, hold, now=now)
+            use.hold = hold
 
     def _ask(self, landing: Mapping[str, EndRequest], now: float) -> None:
         """Ask sessions to end at their turn, and withdraw requests whose reason is gone."""
         for unit_id, session in self._live.items():
             asked = session.unit.result.end_request_of(session.unit.attempt_id)
-            if session.ending is not None:
-                continue
-            if asked is None and unit_id in landing:
-                self._request(session, landing[unit_id], now)
-            elif asked is not None and asked.is_landing and unit_id not in landing:
-                self._request(session, None, now)
+            is_to_land = unit_id in landing
+            is_withdrawn = asked is not None and asked.is_landing and not is_to_land
+            if session.ending is None and (is_withdrawn or (asked is None and is_to_land)):
+                self._request(session, landing.get(unit_id))
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -427,12 +394,12 @@ class Landings:
         request = msgspec.convert({**command.fields, "attempt_id": command.fields["attempt"]}, EndRequest)
         holder = self._live.get(unit_id) or self._preparing.get(unit_id)
         if holder is not None and holder.unit.attempt_id == request.attempt_id:
-            self._request(holder, request, now)
+            self._request(holder, request)
         # A unit that a person paused just as its attempt ended is held. Otherwise that end counts as usual.
         elif not (request.is_held and self._store.move_units([unit_id], "held", request.reason, now=now)):
             log.info("%s has no session that could be ended: %s", unit_id, request.reason)
 
-    def _request(self, holder: LiveSession | Preparation, request: EndRequest | None, now: float) -> None:
+    def _request(self, holder: Attempt, request: EndRequest | None) -> None:
         """Store the request with its event, then let the session end at its next turn; without one it continues."""
         reason = "it continues: its window holds more" if request is None else request.reason
         resume_at = None if request is None else request.resume_at
@@ -440,8 +407,7 @@ class Landings:
         with self._journal.together():
             if not self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result):
                 return  # it was cancelled
-            fields: dict[str, object] = {"reason": reason, "resume_at": resume_at}
-            self._journal.append(Event("unit.ending", now, None, unit.id, fields))
+            self._journal.emit("unit.ending", unit=unit.id, reason=reason, resume_at=resume_at)
         if isinstance(holder, LiveSession):
             holder.ask_end(unit)
         else:
@@ -455,15 +421,9 @@ def _hold(scope: str, window: WindowStatus, starts: int, live: int, now: float) 
     return StartCap(f"{used}, and {running} the rest", until, starts=starts)
 
 
-def _request(unit_id: str, window: WindowStatus, sessions: Sequence[LiveSession]) -> EndRequest:
-    attempt = next(session.unit.attempt_id for session in sessions if session.unit.id == unit_id)
-    reason = LANDING.format(window=window.name)
-    return EndRequest(attempt_id=attempt or "", reason=reason, resume_at=window.expected_reset, is_landing=True)
-
-
 def _is_cold(session: LiveSession, now: float) -> bool:
     """Return whether it was resumed and has not paid for its conversation yet."""
-    context = session.unit.result.context_tokens or 0
-    is_new = now - (session.unit.started_at or now) < COLD_SECONDS
-    was_parked = session.unit.conversation_id is not None and session.unit.result.carried.is_parked
-    return was_parked and is_new and context >= LARGE_ENOUGH and session.output.facts.requests is None
+    result, is_new = session.unit.result, now - (session.unit.started_at or now) < COLD_SECONDS
+    was_parked = session.unit.conversation_id is not None and result.carried.is_parked
+    is_large = (result.context_tokens or 0) >= LARGE_ENOUGH
+    return was_parked and is_new and is_large and session.output.facts.requests is None
