@@ -19,10 +19,7 @@ from paceline.detect import Observation, StreamReader, explain
 from paceline.detect.fields import Headers
 from paceline.detect.json_objects import Event, text_at
 from paceline.detect.provider import (
-    EventReading,
-    EventRules,
-    HeaderReading,
-    HeaderRules,
+    LimitReading,
     Provider,
     ProviderSet,
     rule,
@@ -31,16 +28,16 @@ from paceline.detect.provider import (
 NOW = 1_790_000_000.0
 
 
-def read_busy(event: Event) -> EventReading | None:
-    return EventReading(kind="overloaded", rule="acme.busy")
+def read_busy(event: Event) -> LimitReading | None:
+    return LimitReading(kind="overloaded", rule="acme.busy")
 
 
 def read_facts(event: Event) -> Facts:
     return Facts(session_id=text_at(event, "run"), ending=Ending(ok=True) if event["type"] == "acme.done" else None)
 
 
-def decide(headers: Headers, status: int | None, seen_at: float) -> HeaderReading | None:
-    return HeaderReading(kind="quota", window="weekly") if headers.get("x-acme-week") == "spent" else None
+def decide(headers: Headers, status: int | None, seen_at: float) -> LimitReading | None:
+    return LimitReading(kind="quota", window="weekly") if headers.get("x-acme-week") == "spent" else None
 
 
 def budgets(headers: Headers, seen_at: float) -> list[Budget]:
@@ -50,8 +47,11 @@ def budgets(headers: Headers, seen_at: float) -> list[Budget]:
 ACME = Provider(
     name="acme",
     rules=(rule("acme.nap", "rate", r"acme takes a nap"),),
-    events=EventRules(readers={"acme.busy": read_busy}),
-    headers=HeaderRules(names=r"x-acme-week", words=frozenset({"x-acme"}), budgets=budgets, decide=decide),
+    events={"acme.busy": read_busy},
+    headers=r"x-acme-week",
+    header_words=frozenset({"x-acme"}),
+    budgets=budgets,
+    decide=decide,
 )
 ACME_CLI = AgentCli(
     name="acme-cli",

@@ -27,28 +27,13 @@ DenialCause = Literal["permission", "sandbox", "untrusted"]
 """What refused a tool call: the CLI's permission rules, a read-only sandbox, or a folder that was never trusted."""
 
 
-class MessageUsage(msgspec.Struct, gc=False):
-    """Tokens of one model message."""
+class MessageUsage(Tokens, frozen=True, kw_only=True, gc=False):
+    """Tokens of one model message, under the names of the Anthropic API."""
 
-    input_tokens: int = 0
-    cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
-    output_tokens: int = 0
-
-    @property
-    def total(self) -> int:
-        """All tokens that the message used. Cache reads are left out because they count towards no limit."""
-        return self.input_tokens + self.cache_creation_input_tokens + self.output_tokens
-
-    @property
-    def tokens(self) -> Tokens:
-        """The same by kind."""
-        return Tokens(
-            input=self.input_tokens,
-            output=self.output_tokens,
-            cache_read=self.cache_read_input_tokens,
-            cache_write=self.cache_creation_input_tokens,
-        )
+    input: int = msgspec.field(default=0, name="input_tokens")
+    output: int = msgspec.field(default=0, name="output_tokens")
+    cache_read: int = msgspec.field(default=0, name="cache_read_input_tokens")
+    cache_write: int = msgspec.field(default=0, name="cache_creation_input_tokens")
 
 
 class MessageHead(msgspec.Struct, gc=False):
@@ -288,14 +273,21 @@ class ErrorNotices(NoticeReader):
     reads_json = True
     frame = STACK_LINE
 
-    def __init__(self, first_line: re.Pattern[str] = _NOTHING, last_line: re.Pattern[str] = _NOTHING) -> None:
+    def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str], cli: "AgentCli") -> None:
         self._first_line = first_line
         self._last_line = last_line
+        self._log_line = cli.log_line
+        self._notice_in_log = cli.notice_in_log
         self._open: list[str] = []
         self._in_dump = False
 
     def add(self, line: str) -> list[str]:
         """Gather a notice from its first line to its last. Return those that are complete."""
+        if self._log_line is not None and self._log_line.match(line):
+            logged = self._notice_in_log(line)
+            if logged is None:
+                return []
+            line = logged
         line = line[:CLIP]
         if self._in_dump:
             self._in_dump = line[:1] in (" ", "\t") or line.startswith(("}", "]"))
@@ -327,17 +319,6 @@ class ErrorNotices(NoticeReader):
     def _close(self) -> list[str]:
         notice, self._open = "\n".join(self._open), []
         return [notice] if notice else []
-
-
-class OwnLines(NoticeReader):
-    """A text channel where the agent's prose and the CLI's notices mix, and notices have a known beginning."""
-
-    def __init__(self, own: re.Pattern[str]) -> None:
-        self.frame = own
-
-    def add(self, line: str) -> list[str]:
-        """Return the line if it begins as the CLI's notices do."""
-        return [line[:CLIP]] if self.frame.match(line) else []
 
 
 class LastLine(NoticeReader):
@@ -535,16 +516,24 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return is_event and not self.marks.isdisjoint(event)
 
 
+def _no_notice(_: str) -> str | None:
+    return None
+
+
 class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     """One agent CLI, under the name that observations and agent profiles use for it."""
 
     name: str
     dialect: Dialect
     notices: NoticeRules = NoticeRules()
-    stderr: Callable[[], NoticeReader] | None = None
-    """Makes the reader of its stderr for one run. None: its stderr has notices like that of most CLIs."""
-    stdout_notices: Callable[[], NoticeReader] | None = None
-    """Makes the reader of notices in plain stdout, for a CLI that has nothing else."""
+    stderr: type[NoticeReader] | None = None
+    """The reader of its stderr. None: its stderr has notices like that of most CLIs."""
+    log_line: re.Pattern[str] | None = None
+    """Matches the lines of a log that the CLI prints between its notices on stderr."""
+    notice_in_log: Callable[[str], str | None] = _no_notice
+    """Returns the notice that a line of the log is, or None."""
+    stdout_notice: re.Pattern[str] | None = None
+    """Matches the CLI's own notices between the agent's prose in plain stdout, for a CLI that has nothing else."""
     silent_wait: Trouble | None = None
     """What a run was waiting for that printed nothing until its time limit."""
     silent_wait_when_cancelled: Trouble | None = None

@@ -43,7 +43,7 @@ class CliSet:
         """Return a new reader of a CLI's stderr."""
         if cli.stderr is not None:
             return cli.stderr()
-        return ErrorNotices(self.patterns["first_line"], self.patterns["last_line"])
+        return ErrorNotices(self.patterns["first_line"], self.patterns["last_line"], cli)
 
     def denial_in(self, notice: str) -> Denial | None:
         """Return the denied tool call that a notice reports."""

@@ -14,7 +14,7 @@ from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event
 from paceline.detect.observation import Kind
 from paceline.detect.observation_reader import read_error_event
-from paceline.detect.provider import EventReading
+from paceline.detect.provider import LimitReading
 
 _KINDS: dict[Kind, str] = {
     "quota": "usage limit reached",
@@ -97,7 +97,7 @@ class TranscriptReader:
         return kept
 
 
-def _trouble(facts: Facts, reading: EventReading | None) -> list[TranscriptEntry]:
+def _trouble(facts: Facts, reading: LimitReading | None) -> list[TranscriptEntry]:
     """Return what an event states about a limit, a retry or a failure."""
     kind = None if reading is None else reading.kind or reading.default
     named = _KINDS.get(kind) if kind is not None else None

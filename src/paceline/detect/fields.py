@@ -11,7 +11,7 @@ from typing import NamedTuple
 from paceline.detect.json_objects import Pairs
 from paceline.detect.observation import KIND_OF_STATUS
 from paceline.detect.text import decode_text
-from paceline.detect.times import Reset, epoch_seconds, parse_duration, parse_instant, parse_retry_after, to_number
+from paceline.detect.times import Reset, epoch_seconds, parse_duration, parse_retry_after, to_number
 
 Headers = dict[str, str]
 
@@ -56,14 +56,8 @@ def retry_after(headers: Headers, seen_at: float) -> Reset | None:
 
 def parse_moment(value: str | None, seen_at: float) -> float | None:
     """Return a reset header as absolute time: RFC 3339, epoch, Go duration or bare seconds."""
-    if value is None:
-        return None
-    number = to_number(value)
-    if number is not None and (epoch := epoch_seconds(number)) is not None:
-        return epoch
-    if (after := parse_duration(value)) is not None:
-        return seen_at + after
-    return parse_instant(value, seen_at=seen_at, tz="UTC")
+    reset = None if value is None else parse_retry_after(value, seen_at=seen_at)
+    return None if reset is None else reset.time(seen_at)
 
 
 def read_buckets(headers: Headers, patterns: Iterable[re.Pattern[str]], seen_at: float) -> dict[str, Bucket]:

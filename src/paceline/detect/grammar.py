@@ -24,7 +24,6 @@ from paceline.detect.lexicon import (
     STATUS,
     Concept,
     Encoded,
-    Encoder,
     Lexicon,
 )
 from paceline.detect.observation import Kind
@@ -193,7 +192,6 @@ class Grammar:
 
     def __init__(self, lexicon: Lexicon) -> None:
         self.lexicon = lexicon
-        self._encoder = Encoder(lexicon)
 
     @cached_property
     def branches(self) -> tuple[Branch, ...]:
@@ -207,7 +205,7 @@ class Grammar:
 
     def names_another_owner(self, line: str) -> bool:
         """Return whether a line names a database, a build or a shop, and nothing of a provider of models."""
-        letters = frozenset(self._encoder.encode(line).letters)
+        letters = frozenset(Encoded(line, self.lexicon).letters)
         return "F" in letters and letters.isdisjoint("cRUIm")
 
     def _words_of(self, letters: str) -> frozenset[str]:
@@ -217,7 +215,7 @@ class Grammar:
 
     def statements(self, text: str, *, is_loose: bool) -> list[Statement]:
         """Return what a text states. Read strictly, a statement must be a sentence of its own."""
-        encoded = self._encoder.encode(text)
+        encoded = Encoded(text, self.lexicon)
         present = frozenset(encoded.letters)
         has_code = ("1" in encoded.joined or "-" in encoded.joined) and not present.isdisjoint("e5")
         stated = [

@@ -271,6 +271,16 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True):
         """Return the words of some concepts."""
         return frozenset(word for word, concept in self.words.items() if concept in concepts)
 
+    @cached_property
+    def finder_of_others(self) -> re.Pattern[str]:
+        """Finds those words within longer ones."""
+        return re.compile("|".join(map(re.escape, self.others)) or r"(?!)")
+
+    @cached_property
+    def seconds(self) -> frozenset[str]:
+        """The second words of all pairs."""
+        return frozenset(second for _, second in self.pairs)
+
 
 def _read(table: Mapping[Concept, str]) -> dict[str, str]:
     return {word: concept.value for concept, words in table.items() for word in words.split()}
@@ -338,24 +348,30 @@ _PARTS_OF_NAMES = frozenset({Concept.MODEL.value, Concept.CONNECTIVE.value, Conc
 _FIRST_WITHOUT_SPACES = "\u3040"
 
 
-class Encoded(msgspec.Struct, frozen=True):
-    """The concepts of a text as letters, and for each where it begins and ends.
+class Encoded:
+    """The concepts of a text as letters, from its beginning, and for each where it begins and ends.
 
     `joined`: "1" within an identifier, "-" within words that hyphens join, else "0".
     """
 
-    letters: str
-    starts: list[int]
-    ends: list[int]
-    joined: str
-    line_ends: list[int]
+    def __init__(self, text: str, lexicon: Lexicon) -> None:
+        self.starts = [0]
+        self.ends = [0]
+        self._text = text
+        self._lexicon = lexicon
+        self._letters = [BEGIN]
+        self._joined = ["0"]
+        self._line_ends: list[int] = []
+        self._add_tokens()
+        self.letters = "".join(self._letters)
+        self.joined = "".join(self._joined)
 
     def beside(self, start: int, end: int, *, reach: int) -> tuple[str, str]:
         """Return up to `reach` letters before `start` and after `end`, within their lines."""
-        after = bisect_left(self.line_ends, start)
-        first = self.line_ends[after - 1] + 1 if after else 0
-        following = bisect_left(self.line_ends, end)
-        last = self.line_ends[following] if following < len(self.line_ends) else len(self.letters)
+        after = bisect_left(self._line_ends, start)
+        first = self._line_ends[after - 1] + 1 if after else 0
+        following = bisect_left(self._line_ends, end)
+        last = self._line_ends[following] if following < len(self._line_ends) else len(self.letters)
         return self.letters[max(first, start - reach) : start], self.letters[end : min(last, end + reach)]
 
     def identifier(self, start: int, end: int) -> tuple[int, int]:
@@ -363,119 +379,84 @@ class Encoded(msgspec.Struct, frozen=True):
         after = self.joined.find("0", end)
         return self.joined.rfind("0", 0, start) + 1, len(self.joined) if after < 0 else after
 
-
-class Encoder:
-    """Encodes texts with the words of one lexicon."""
-
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._words = lexicon.words
-        self._pairs = lexicon.pairs
-        self._others = re.compile("|".join(map(re.escape, lexicon.others)) or r"(?!)")
-        self._seconds = frozenset(second for _, second in lexicon.pairs)
-
-    def encode(self, text: str) -> Encoded:
-        """Return the concepts of a text, from its beginning."""
-        building = _Building(text)
+    def _add_tokens(self) -> None:
+        text, letters = self._text, self._letters
         before = ""
         for token in _TOKEN.finditer(text):
-            if len(building.letters) >= MAX_WORDS:
+            if len(letters) >= MAX_WORDS:
                 break
             kind = token.lastgroup
             if kind == "word":
-                before = self._add_word(building, token, before)
+                before = self._add_word(token, before)
                 continue
             if kind == "line":
-                building.line_ends.append(len(building.letters))
-            is_quoted = building.letters[-1] == CLOSED and text[token.start() - 1] in _QUOTES
-            building.add(_letter_of(kind, token, text, before, is_quoted=is_quoted), token.start(), token.end())
+                self._line_ends.append(len(letters))
+            is_quoted = letters[-1] == CLOSED and text[token.start() - 1] in _QUOTES
+            self._add(_letter_of(kind, token, text, before, is_quoted=is_quoted), token.start(), token.end())
             before = ""
-        return building.done()
 
-    def _add_word(self, building: "_Building", token: re.Match[str], before: str) -> str:
+    def _add_word(self, token: re.Match[str], before: str) -> str:
+        """Add a word. Return it if the next one may make a pair of it, else ''."""
         raw = token[0]
         word = raw.rstrip("-_")
         start = token.start()
         if not raw.isascii() and any(letter >= _FIRST_WITHOUT_SPACES for letter in word):
-            return self._add_without_spaces(building, word, start)
+            return self._add_without_spaces(word, start)
+        is_joined = self._is_joined_to(start, "_")
         if not raw.islower():
-            if word in _LEVELS and not building.is_joined_to(start):
-                building.add(LEVEL, start, token.end())
+            if word in _LEVELS and not is_joined:
+                self._add(LEVEL, start, token.end())
                 return ""
             if _CAMEL.match(word):
-                return self._add_humps(building, word, start, before)
+                return self._add_humps(word, start, before)
             word = word.lower()
-        joined = "1" if raw[-1] == "_" or building.is_joined_to(start) else "0"
-        if joined == "0" and (raw[-1] == "-" or building.is_joined_to(start, "-")):
+        joined = "1" if raw[-1] == "_" or is_joined else "0"
+        if joined == "0" and (raw[-1] == "-" or self._is_joined_to(start, "-")):
             joined = "-"
-        return self._add_one(building, word, start, before, joined)
+        return self._add_one(word, start, before, joined)
 
-    def _add_without_spaces(self, building: "_Building", word: str, start: int) -> str:
+    def _add_without_spaces(self, word: str, start: int) -> str:
         """Add the known words of a script without spaces, and what stands before them: it says whose limit it is.
 
         What is between them is no word of its own.
         """
-        pieces = list(self._others.finditer(word))
+        pieces = list(self._lexicon.finder_of_others.finditer(word))
         if pieces and pieces[0].start() > 1:
-            building.add(OTHER, start, start + pieces[0].start())
+            self._add(OTHER, start, start + pieces[0].start())
         for piece in pieces:
-            building.add(self._words[piece[0]], start + piece.start(), start + piece.end())
+            self._add(self._lexicon.words[piece[0]], start + piece.start(), start + piece.end())
         if not pieces:
-            building.add(OTHER, start, start + len(word))
+            self._add(OTHER, start, start + len(word))
         return ""
 
-    def _add_humps(self, building: "_Building", word: str, start: int, before: str) -> str:
+    def _add_humps(self, word: str, start: int, before: str) -> str:
         """Add the words of an identifier like `TooManyRequests`."""
         for hump in _HUMP.finditer(word):
-            before = self._add_one(building, hump[0].lower(), start + hump.start(), before, "1")
+            before = self._add_one(hump[0].lower(), start + hump.start(), before, "1")
         return before
 
-    def _add_one(self, building: "_Building", word: str, start: int, before: str, joined: str) -> str:
+    def _add_one(self, word: str, start: int, before: str, joined: str) -> str:
         end = start + len(word)
-        if before and word in self._seconds and (concept := self._pairs.get((before, word))):
-            building.replace(concept, end)
+        if before and word in self._lexicon.seconds and (concept := self._lexicon.pairs.get((before, word))):
+            self._letters[-1], self.ends[-1] = concept, end
             return ""
-        letter = self._words.get(word, OTHER)
-        if letter in _PARTS_OF_NAMES and building.ends_in_a_name(start):
-            letter = OTHER
+        letter, last = self._lexicon.words.get(word, OTHER), self._letters[-1]
+        if letter in _PARTS_OF_NAMES and last in (OTHER, Concept.PRODUCT) and self._is_joined_to(start, "-"):
+            letter = OTHER  # the end of a name: `inventory-service`, `kimi-for-coding`
         if letter == Concept.HOUR:
-            letter = Concept.LONG.value if building.letters[-1] in (NUMBER, STATUS) else OTHER
-        building.add(letter, start, end, joined)
+            letter = Concept.LONG.value if last in (NUMBER, STATUS) else OTHER
+        self._add(letter, start, end, joined)
         return word
 
-
-class _Building:
-    """An encoded text while it is made."""
-
-    def __init__(self, text: str) -> None:
-        self.letters: list[str] = [BEGIN]
-        self.line_ends: list[int] = []
-        self._starts = [0]
-        self._ends = [0]
-        self._joined = ["0"]
-        self._text = text
-
-    def add(self, letter: str, start: int, end: int, joined: str = "0") -> None:
+    def _add(self, letter: str, start: int, end: int, joined: str = "0") -> None:
         if letter:
-            self.letters.append(letter)
-            self._starts.append(start)
-            self._ends.append(end)
+            self._letters.append(letter)
+            self.starts.append(start)
+            self.ends.append(end)
             self._joined.append(joined)
 
-    def replace(self, letter: str, end: int) -> None:
-        """Replace the concept of the previous word, now that the next word is known."""
-        self.letters[-1] = letter
-        self._ends[-1] = end
-
-    def is_joined_to(self, start: int, mark: str = "_") -> bool:
-        """Return whether what begins here continues an identifier, or words that another mark joins."""
+    def _is_joined_to(self, start: int, mark: str) -> bool:
         return start > 0 and self._text[start - 1] == mark
-
-    def ends_in_a_name(self, start: int) -> bool:
-        """Return whether what begins here is the end of a name: `inventory-service`, `kimi-for-coding`."""
-        return start > 0 and self._text[start - 1] == "-" and self.letters[-1] in (OTHER, Concept.PRODUCT)
-
-    def done(self) -> Encoded:
-        return Encoded("".join(self.letters), self._starts, self._ends, "".join(self._joined), self.line_ends)
 
 
 def _letter_of(kind: str | None, token: re.Match[str], text: str, before: str, *, is_quoted: bool) -> str:

@@ -34,13 +34,12 @@ from paceline.detect.fields import (
     retry_after,
 )
 from paceline.detect.grammar import HOUR, Statement
-from paceline.detect.json_objects import Event, Pairs, find_documents, scan_pairs
+from paceline.detect.json_objects import Event, find_documents, scan_pairs
 from paceline.detect.observation import NOTHING, Kind, Observation, Reading, kind_of_status
 from paceline.detect.provider import (
     NO_LOGIN,
     STAGE_OF,
-    EventReading,
-    HeaderReading,
+    LimitReading,
     Match,
     Meaning,
     ProviderSet,
@@ -90,7 +89,7 @@ _BARE_RATE = Meaning(name="status.429", kind="rate", stage=Stage.WEAK, long_wait
 """A refusal without words: how long it asks to wait says what it is."""
 
 
-NO_HEADERS = HeaderReading()
+NO_HEADERS = LimitReading()
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,33 +105,28 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known when the decision is made."""
 
     scene: Scene
-    text: str
+    found: LimitReading
     is_loose: bool
     """Whether all of the text is an error's own, so that words count wherever they are."""
-    pairs: Pairs = []
-    headers: HeaderReading = NO_HEADERS
-    status: int | None = None
-    default: Kind | None = None
-    reset: Reset | None = None
-    rule: str = ""
+    headers: LimitReading = NO_HEADERS
 
 
 def decide(evidence: Evidence) -> Reading:
     """Return the signals that the evidence means, and the names of the rules that decided."""
-    text = without_meters(evidence.text)
+    text = without_meters(evidence.found.text)
     text = text.replace(SOFT, "") if evidence.is_loose else own_lines(text)
     headers = evidence.headers
     match = _match(text, evidence)
     kind, fired = _kind(match, evidence)
     if kind is None or kind == "none":
-        return Reading(signals=list(headers.budgets), rules=(*fired, *headers.rules) if fired else ())
+        return Reading(signals=list(headers.budgets), rules=_named(*fired, headers.rule) if fired else ())
     if match and kind == match.rule.kind and kind != "unreachable":
         kind = _by_size(text, match.rule, evidence)
     elif kind == "rate" and evidence.headers.kind is None:
         kind = _by_size(text, _BARE_RATE, evidence)
     reset = None if kind == "billing" else _reset(text, kind, evidence)
     sentence, rule = (match.sentence, match.rule) if match else (text[:400], _BARE_RATE)
-    meant = EventReading(
+    meant = LimitReading(
         kind=kind,
         reset=reset,
         window=rule.window or headers.window or _window(text),
@@ -147,8 +141,12 @@ def decide(evidence: Evidence) -> Reading:
         advice=rule.advice if rule.kind == kind else None,
         is_missing=rule.name == NO_LOGIN,
     )
-    rules = (*filter(None, (evidence.rule,)), *fired, *((reset.rule,) if reset else ()))
+    rules = _named(evidence.found.rule, *fired, reset.rule if reset else "")
     return Reading(signals=[*signals, *headers.budgets], rules=tuple(dict.fromkeys(rules)))
+
+
+def _named(*rules: str) -> tuple[str, ...]:
+    return tuple(filter(None, rules))
 
 
 def _match(text: str, evidence: Evidence) -> Match | None:
@@ -211,21 +209,21 @@ def _stage_of(statement: Statement) -> Stage:
 def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[str, ...]]:
     """Return the kind and the rules that decided: headers that name a window, sentences, error names, the status."""
     if evidence.headers.kind is not None and not (match and match.rule.kind == "billing"):
-        return evidence.headers.kind, evidence.headers.rules
+        return evidence.headers.kind, _named(evidence.headers.rule)
     if match is not None and not _is_overruled(match, evidence):
         return match.rule.kind, (match.rule.name,)
-    if evidence.default is not None:
-        return evidence.default, ("event.error-name",)
-    if (kind := kind_of_status(evidence.status)) is not None:
-        return kind, (f"status.{evidence.status}",)
+    if evidence.found.default is not None:
+        return evidence.found.default, ("event.error-name",)
+    if (kind := kind_of_status(evidence.found.status)) is not None:
+        return kind, (f"status.{evidence.found.status}",)
     return None, ()
 
 
 def _is_overruled(match: Match, evidence: Evidence) -> bool:
     """Return whether the status says more: that somebody answered, or that the size is one of money."""
     if match.rule.kind == "unreachable":
-        return evidence.status is not None or evidence.headers != NO_HEADERS
-    return match.rule.stage is Stage.SIZE and kind_of_status(evidence.status) == "billing"
+        return evidence.found.status is not None or evidence.headers != NO_HEADERS
+    return match.rule.stage is Stage.SIZE and kind_of_status(evidence.found.status) == "billing"
 
 
 def _by_size(text: str, rule: Meaning, evidence: Evidence) -> Kind:
@@ -263,12 +261,12 @@ def _reset(text: str, kind: Kind, evidence: Evidence) -> Reset | None:
 def _resets(text: str, evidence: Evidence) -> list[Reset]:
     """Return all resets that are stated, the most trusted first."""
     scene = evidence.scene
-    structured = field_reset(evidence.pairs, seen_at=scene.seen_at) or evidence.headers.reset
+    structured = field_reset(evidence.found.pairs, seen_at=scene.seen_at) or evidence.headers.reset
     candidates = [structured] if structured else []
-    zone = scene.providers.zone_of(scene.provider, evidence.text, default=scene.tz)
+    zone = scene.providers.zone_of(scene.provider, evidence.found.text, default=scene.tz)
     candidates += _resets_in_text(text, seen_at=scene.seen_at, tz=zone)
-    if evidence.reset is not None:
-        candidates.append(evidence.reset)
+    if evidence.found.reset is not None:
+        candidates.append(evidence.found.reset)
     return [reset for reset in candidates if in_range(reset.time(scene.seen_at))]
 
 
@@ -294,7 +292,7 @@ def _reach(kind: Kind, sentence: str, providers: ProviderSet) -> Reach | None:
 
 
 def make_signals(
-    found: EventReading, seen_at: float, *, source: str = "field", advice: str | None = None, is_missing: bool = False
+    found: LimitReading, seen_at: float, *, source: str = "field", advice: str | None = None, is_missing: bool = False
 ) -> list[Signal]:
     """Return a limit as signals. `none` gives no signal.
 
@@ -376,7 +374,7 @@ def is_event(document: Event, providers: ProviderSet) -> bool:
     return providers.has_reader(kind) or _is_error(kind, providers) or bool(_PROSE_TYPES.fullmatch(kind))
 
 
-def read_error_event(event: Event, providers: ProviderSet) -> EventReading | None:
+def read_error_event(event: Event, providers: ProviderSet) -> LimitReading | None:
     """Return what an event states about capacity; None for everything that is not the CLI's own error."""
     kind = event.get("type")
     if not isinstance(kind, str):
@@ -403,24 +401,24 @@ def find_headers(pairs: Iterable[tuple[str, str]], providers: ProviderSet) -> He
     return normalize_headers({key: value for key, value in pairs if providers.header_name.fullmatch(key)})
 
 
-def read_headers(headers: Headers, providers: ProviderSet, *, status: int | None, seen_at: float) -> HeaderReading:
+def read_headers(headers: Headers, providers: ProviderSet, *, status: int | None, seen_at: float) -> LimitReading:
     """Return the meaning of the headers of an answer with this status."""
     if not headers:
         return NO_HEADERS
     buckets = read_buckets(headers, providers.buckets, seen_at)
     budgets = (
         *_bucket_budgets(buckets),
-        *(budget for rules in providers.headers if rules.budgets for budget in rules.budgets(headers, seen_at)),
+        *(budget for known in providers.providers if known.budgets for budget in known.budgets(headers, seen_at)),
     )
     is_refused = status is None or status >= 400
     if not is_refused:
-        return HeaderReading(budgets=budgets)
-    for rules in providers.headers:
-        if rules.decide and (decided := rules.decide(headers, status, seen_at)) is not None:
+        return LimitReading(budgets=budgets)
+    for known in providers.providers:
+        if known.decide and (decided := known.decide(headers, status, seen_at)) is not None:
             return msgspec.structs.replace(decided, budgets=budgets)
     if (reset := retry_after(headers, seen_at) or _empty_bucket(buckets)) is not None:
-        return HeaderReading(reset=reset, budgets=budgets, rules=(reset.rule,))
-    return HeaderReading(budgets=budgets)
+        return LimitReading(reset=reset, budgets=budgets, rule=reset.rule)
+    return LimitReading(budgets=budgets)
 
 
 def named_reasons(headers: Headers) -> str:
@@ -551,13 +549,12 @@ def _evidence_in_text(scene: Scene, plain: str, headers: Headers, status: int | 
     all_headers = {**find_headers(pairs, scene.providers), **headers}
     stated = status if refused else field_status(pairs)
     reasons = named_reasons(headers) if refused else ""
+    text = f"{plain}\n{reasons}" if reasons else plain
     return Evidence(
         scene=scene,
-        text=f"{plain}\n{reasons}" if reasons else plain,
+        found=LimitReading(text=text, pairs=pairs, status=stated if is_loose else status),
         is_loose=is_loose,
-        pairs=pairs,
         headers=read_headers(all_headers, scene.providers, status=stated, seen_at=scene.seen_at),
-        status=stated if is_loose else status,
     )
 
 
@@ -566,27 +563,15 @@ def _read_event(scene: Scene, event: Event, *, status: int | None = None) -> Rea
     if found is None:
         return NOTHING
     if found.kind is None and not (found.budgets and not found.text):
-        return decide(_evidence_in_event(scene, found, status))
-    signals: list[Signal] = list(found.budgets)
-    if found.kind is not None:
-        signals[:0] = make_signals(found, scene.seen_at)
-    rules = tuple(filter(None, (found.rule, found.reset.rule if found.reset else "")))
-    return Reading(signals=signals, rules=rules)
-
-
-def _evidence_in_event(scene: Scene, found: EventReading, status: int | None) -> Evidence:
-    known = found.status or status
-    headers = find_headers(found.pairs, scene.providers)
-    return Evidence(
-        scene=scene,
-        text=make_readable(shorten(found.text)),
-        is_loose=True,
-        pairs=found.pairs,
-        headers=read_headers(headers, scene.providers, status=known or 429, seen_at=scene.seen_at),
-        status=known,
-        default=found.default,
-        reset=found.reset,
-        rule=found.rule,
+        known = found.status or status
+        headers = read_headers(
+            find_headers(found.pairs, scene.providers), scene.providers, status=known or 429, seen_at=scene.seen_at
+        )
+        words = msgspec.structs.replace(found, text=make_readable(shorten(found.text)), status=known)
+        return decide(Evidence(scene=scene, found=words, is_loose=True, headers=headers))
+    signals = make_signals(found, scene.seen_at)
+    return Reading(
+        signals=[*signals, *found.budgets], rules=_named(found.rule, found.reset.rule if found.reset else "")
     )
 
 
@@ -617,14 +602,16 @@ def _read_healthy(scene: Scene, text: str, headers: Headers, status: int) -> Rea
     answers = _ANSWERS.findall(text[:4000])
     if len(answers) == 1 and (reading := _read_answer(scene, answers[0])).signals:
         return Reading(signals=[*reading.signals, *healthy.budgets], rules=reading.rules)
-    return Reading(signals=list(healthy.budgets), rules=healthy.rules)
+    return Reading(signals=list(healthy.budgets), rules=_named(healthy.rule))
 
 
 def _read_answer(scene: Scene, answer: str) -> Reading:
     """Read the only text of an answer, if it is nothing but an error or a banner with its reset."""
     text = make_readable(answer)
     if _ERROR_AS_ANSWER.match(text):
-        return decide(Evidence(scene=scene, text=text, is_loose=True, pairs=scan_pairs(text)))
-    reading = decide(Evidence(scene=scene, text=text, is_loose=False)) if len(text) <= LONGEST_BANNER else NOTHING
+        return decide(Evidence(scene=scene, found=LimitReading(text=text, pairs=scan_pairs(text)), is_loose=True))
+    if len(text) > LONGEST_BANNER:
+        return NOTHING
+    reading = decide(Evidence(scene=scene, found=LimitReading(text=text), is_loose=False))
     closed = any(isinstance(signal, QuotaClosed) and signal.resets_at is not None for signal in reading.signals)
     return reading if closed else NOTHING

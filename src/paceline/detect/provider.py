@@ -207,8 +207,8 @@ _STATUS_KEYS = ("statuscode", "status_code", "status", "http_status")
 # --- events ------------------------------------------------------------------------------------
 
 
-class EventReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event states about capacity: either decided by its fields, or an error text to be read."""
+class LimitReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event or the headers of an answer state about capacity: decided by fields, or an error text to read."""
 
     kind: Kind | None = None
     reset: Reset | None = None
@@ -224,57 +224,16 @@ class EventReading(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
 
 
-def error_reading(event: Event) -> EventReading:
+def error_reading(event: Event) -> LimitReading:
     """Return an event that is an error as a whole: all its text and fields are read."""
     pairs = flatten(event)
     text = "\n".join(f'{key}: "{value}"' for key, value in pairs if len(value) > 2 or value.isalnum())
     statuses = (int(number) for key, value in pairs if key.lower() in _STATUS_KEYS and (number := to_number(value)))
-    return EventReading(text=text, pairs=pairs, status=next(statuses, None), rule=f"event.{event.get('type', 'error')}")
+    return LimitReading(text=text, pairs=pairs, status=next(statuses, None), rule=f"event.{event.get('type', 'error')}")
 
 
-EventReader = Callable[[Event], EventReading | None]
+EventReader = Callable[[Event], LimitReading | None]
 """Returns None for an event that is not the CLI's own error, or not in this provider's form."""
-
-
-class EventRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of a provider that are about limits."""
-
-    readers: Mapping[str, EventReader] = {}
-    """Event type -> reader. Several providers may read one type: the first that returns a reading wins."""
-    errors: frozenset[str] = frozenset()
-    """Event types that are errors as a whole: all their text is read."""
-
-
-# --- headers -----------------------------------------------------------------------------------
-
-
-class HeaderReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What headers state: a kind where they decide it, a reset, and what is left where nothing was hit."""
-
-    kind: Kind | None = None
-    reset: Reset | None = None
-    window: str | None = None
-    reach: Reach | None = None
-    budgets: tuple[Budget, ...] = ()
-    rules: tuple[str, ...] = ()
-
-
-class HeaderRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The headers of a provider that are about limits. Names are in lower case."""
-
-    names: str = ""
-    """Pattern of the names that are also read when a proxy or CLI puts them into the text of an error."""
-    words: frozenset[str] = frozenset()
-    """Words of which one is in each name that states a limit by itself."""
-    buckets: str = ""
-    """Pattern of headers that state how much is left (groups `bucket` and `what`: `remaining`, `reset`, `limit`)."""
-    budgets: Callable[[Headers, float], list[Budget]] | None = None
-    """Further budgets, from (headers, seen_at)."""
-    decide: Callable[[Headers, int | None, float], HeaderReading | None] | None = None
-    """The decision of a refused answer, from (headers, status, seen_at), or None."""
-
-
-# --- zones -------------------------------------------------------------------------------------
 
 
 class ZoneRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,16 +245,25 @@ class ZoneRule(msgspec.Struct, frozen=True, kw_only=True):
     unless: re.Pattern[str]
 
 
-# --- everything --------------------------------------------------------------------------------
-
-
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one provider, its API and its agent CLI print about limits."""
+    """Everything that one provider, its API and its agent CLI print about limits. Headers are in lower case."""
 
     name: str
     rules: tuple[Rule, ...] = ()
-    events: EventRules = EventRules()
-    headers: HeaderRules = HeaderRules()
+    events: Mapping[str, EventReader] = {}
+    """Event type -> reader. Several providers may read one type: the first that returns a reading wins."""
+    errors: frozenset[str] = frozenset()
+    """Event types that are errors as a whole: all their text is read."""
+    headers: str = ""
+    """Pattern of the headers that are also read when a proxy or CLI puts them into the text of an error."""
+    header_words: frozenset[str] = frozenset()
+    """Words of which one is in each header that states a limit by itself."""
+    buckets: str = ""
+    """Pattern of headers that state how much is left (groups `bucket` and `what`: `remaining`, `reset`, `limit`)."""
+    budgets: Callable[[Headers, float], list[Budget]] | None = None
+    """Further budgets, from (headers, seen_at)."""
+    decide: Callable[[Headers, int | None, float], LimitReading | None] | None = None
+    """The decision of a refused answer, from (headers, status, seen_at), or None."""
     zones: tuple[ZoneRule, ...] = ()
     model_limit: str = ""
     """Pattern of words which show that a limit is that of one model."""
@@ -312,11 +280,10 @@ class ProviderSet:
         self._words_of = [(rule, frozenset[str]().union(*chain(*rule.branches))) for rule in self.rules]
         self._rule_words = frozenset[str]().union(*(words for _, words in self._words_of))
         self.grammar = grammar
-        self.headers = tuple(provider.headers for provider in self.providers)
-        self.error_events = frozenset[str]().union(*(provider.events.errors for provider in self.providers))
+        self.error_events = frozenset[str]().union(*(provider.errors for provider in self.providers))
         self._event_readers: dict[str, list[EventReader]] = defaultdict(list)
         for provider in self.providers:
-            for kind, reader in provider.events.readers.items():
+            for kind, reader in provider.events.items():
                 self._event_readers[kind].append(reader)
 
     # --- texts ---------------------------------------------------------------------------------
@@ -329,7 +296,7 @@ class ProviderSet:
     def hint_words(self) -> tuple[str, ...]:
         """Words in lower case, of which one is in every text that means something."""
         of_rules = (branch for rule in self.rules for branch in rule.branches)
-        of_headers = ((words,) for headers in self.headers if (words := headers.words))
+        of_headers = ((words,) for provider in self.providers if (words := provider.header_words))
         return telling_words((*of_rules, *self.grammar.branches, *of_headers))
 
     @cached_property
@@ -370,17 +337,15 @@ class ProviderSet:
                 return rule.zone
         return default
 
-    # --- headers -------------------------------------------------------------------------------
-
     @cached_property
     def header_name(self) -> re.Pattern[str]:
         """Names of headers that are also read from the text of an error."""
-        return any_of((headers.names for headers in self.headers), re.I)
+        return any_of((provider.headers for provider in self.providers), re.I)
 
     @cached_property
     def buckets(self) -> tuple[re.Pattern[str], ...]:
         """Patterns of the headers that state how much is left."""
-        return tuple(re.compile(headers.buckets) for headers in self.headers if headers.buckets)
+        return tuple(re.compile(provider.buckets) for provider in self.providers if provider.buckets)
 
     # --- events --------------------------------------------------------------------------------
 
@@ -388,7 +353,7 @@ class ProviderSet:
         """Return whether a provider reads events of this type by their fields."""
         return kind in self._event_readers
 
-    def read_event(self, kind: str, event: Event) -> EventReading | None:
+    def read_event(self, kind: str, event: Event) -> LimitReading | None:
         """Return the first reading of an event among the providers that read its type."""
         for reader in self._event_readers[kind]:
             if (reading := reader(event)) is not None:

@@ -8,7 +8,7 @@ and no CLI of their own, OpenAI (with those that answer in its shape) and Z.ai. 
 import re
 
 from paceline.detect.grammar import HOUR
-from paceline.detect.provider import NO_LOGIN, EventRules, HeaderRules, Provider, Rule, Stage, ZoneRule, rule
+from paceline.detect.provider import NO_LOGIN, Provider, Rule, Stage, ZoneRule, rule
 
 # Nobody answered: names lookup, refused and lost connections, certificates and time-outs, in the words of the HTTP
 # clients that agent CLIs are built on. An answer of a proxy (502, 503, 504) is an overload.
@@ -282,13 +282,11 @@ KANA = re.compile(r"[\u3040-\u30ff]")
 PROVIDER = Provider(
     name="generic",
     rules=RULES,
-    events=EventRules(errors=frozenset({"error"})),
-    headers=HeaderRules(
-        names=r"retry-after(?:-ms)?|x-retry-after|ratelimit(?:-policy|-limit|-remaining|-reset)?",
-        words=frozenset({"ratelimit"}),
-        # Whatever a provider puts before it: `acme-ratelimit-remaining-requests`.
-        buckets=r"(?:[a-z]{1,20}-){0,2}ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
-    ),
+    errors=frozenset({"error"}),
+    headers=r"retry-after(?:-ms)?|x-retry-after|ratelimit(?:-policy|-limit|-remaining|-reset)?",
+    header_words=frozenset({"ratelimit"}),
+    # Whatever a provider puts before it: `acme-ratelimit-remaining-requests`.
+    buckets=r"(?:[a-z]{1,20}-){0,2}ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
     # Chinese services print China time and do not name the zone.
     zones=(ZoneRule(zone=CHINA_TIME, pattern=re.compile(r"[\u4e00-\u9fff]{3}"), unless=KANA),),
     model_limit=(
@@ -331,12 +329,10 @@ OPENAI_RULES: tuple[Rule, ...] = (
 OPENAI = Provider(
     name="openai",
     rules=OPENAI_RULES,
-    events=EventRules(errors=frozenset({"response.failed", "response.incomplete"})),
-    headers=HeaderRules(
-        names=r"(?:llm_provider-)?x-ratelimit-.+",
-        words=frozenset({"ratelimit"}),
-        buckets=r"x-ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
-    ),
+    errors=frozenset({"response.failed", "response.incomplete"}),
+    headers=r"(?:llm_provider-)?x-ratelimit-.+",
+    header_words=frozenset({"ratelimit"}),
+    buckets=r"x-ratelimit-(?P<what>remaining|reset|limit)(?:-(?P<bucket>[\w-]{1,40}))?",
 )
 
 # --- Z.ai --------------------------------------------------------------------------------------

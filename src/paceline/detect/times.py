@@ -392,7 +392,7 @@ def _http_date(text: str) -> float | None:
         return None
 
 
-def parse_retry_after(text: str, *, seen_at: float, rule: str) -> Reset | None:
+def parse_retry_after(text: str, *, seen_at: float, rule: str = "") -> Reset | None:
     """Read `Retry-After` in all its forms: seconds, fractions, `6m0s`, an HTTP date, ISO, an epoch."""
     number = to_number(text)
     if number is not None and (epoch := epoch_seconds(number)) is not None:

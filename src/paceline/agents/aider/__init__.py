@@ -3,15 +3,10 @@
 import re
 
 from paceline.agents.claude import ASSUMED_FORMAT
-from paceline.agents.dialect import AgentCli, OwnLines
+from paceline.agents.dialect import AgentCli
 
 _OWN_LINE = re.compile(
     r"(?:> )?(?:Unexpected error: )?(?:litellm\.|The API provider)|(?:> )?Retrying in [\d.]+ seconds"
 )
 
-
-def _notices() -> OwnLines:
-    return OwnLines(_OWN_LINE)
-
-
-CLIS = (AgentCli(name="aider", dialect=ASSUMED_FORMAT, stdout_notices=_notices),)
+CLIS = (AgentCli(name="aider", dialect=ASSUMED_FORMAT, stdout_notice=_OWN_LINE),)

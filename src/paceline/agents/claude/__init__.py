@@ -33,7 +33,7 @@ from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers, retry_after
 from paceline.detect.json_objects import Event, count_at, flatten, items_of, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
-from paceline.detect.provider import EventReading, EventRules, HeaderReading, HeaderRules, Provider, Rule, Stage, rule
+from paceline.detect.provider import LimitReading, Provider, Rule, Stage, rule
 from paceline.detect.times import Reset, epoch_seconds, to_number
 
 
@@ -142,13 +142,13 @@ def _unified_windows(headers: Headers) -> dict[str, Headers]:
     return windows
 
 
-def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> HeaderReading | None:
+def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> LimitReading | None:
     windows = _unified_windows(headers)
     rejected = {name: window for name, window in windows.items() if window.get("status", "").lower() == "rejected"}
     overall = headers.get(f"{UNIFIED}status", "").lower()
     if not rejected and overall != "rejected":
         if headers.get(f"{UNIFIED}overage-disabled-reason") == "out_of_credits" and overall == "" and status == 429:
-            return HeaderReading(kind="billing", rules=("header.unified-out-of-credits",))
+            return LimitReading(kind="billing", rule="header.unified-out-of-credits")
         return None
     claim = headers.get(f"{UNIFIED}representative-claim", "")
     # Of several closed windows the one that opens last decides.
@@ -160,7 +160,7 @@ def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> 
         reset = Reset(at=epoch, confidence=0.98, source="header", rule="header.unified-reset")
     elif at is None:
         reset = retry_after(headers, seen_at)
-    return HeaderReading(kind="quota", reset=reset, window=window, reach=reach, rules=("header.unified-rejected",))
+    return LimitReading(kind="quota", reset=reset, window=window, reach=reach, rule="header.unified-rejected")
 
 
 def _header_budgets(headers: Headers, _: float) -> list[Budget]:
@@ -213,7 +213,7 @@ def _budget_of(window: _UnifiedWindow) -> Budget:
     )
 
 
-def _read_rate_limit_event(event: Event) -> EventReading | None:
+def _read_rate_limit_event(event: Event) -> LimitReading | None:
     info = event.get("rate_limit_info")
     if not isinstance(info, dict):
         return None
@@ -227,16 +227,16 @@ def _read_rate_limit_event(event: Event) -> EventReading | None:
     used = to_number(info.get("utilization"))
     if (used is not None or at is not None) and not any(known.window == window for known in budgets):
         budgets = (Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field"), *budgets)
-    return EventReading(budgets=budgets, rule="claude.rate-limit-event") if budgets else None
+    return LimitReading(budgets=budgets, rule="claude.rate-limit-event") if budgets else None
 
 
-def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[Budget, ...]) -> EventReading | None:
+def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[Budget, ...]) -> LimitReading | None:
     """Read a refusal. The CLI blames a window for every 429, so the windows' own figures decide where it has them."""
     named = str(info.get("rateLimitType") or "")
     number = to_number(info.get("resetsAt"))
     at = None if number is None else epoch_seconds(number)
     if _is_refused_in_open_windows(info):
-        return EventReading(kind="rate", cause="concurrency", budgets=budgets, rule="claude.open-windows")
+        return LimitReading(kind="rate", cause="concurrency", budgets=budgets, rule="claude.open-windows")
     spent = [window for window in windows if window.is_spent]
     if spent:
         # Of several closed windows the one that opens last decides.
@@ -245,7 +245,7 @@ def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[B
     elif at is None and not named:
         return None  # a plain 429 that names no window: the words that follow state what it was
     window, reach = window_of(named)
-    return EventReading(
+    return LimitReading(
         kind="quota",
         reset=None if at is None else Reset(at=at, source="field", rule="field.resetsAt"),
         window=window,
@@ -274,7 +274,7 @@ def _is_unanswered(event: Event) -> bool:
     return "error_status" in event and event["error_status"] is None and event.get("error") in (None, "", "unknown")
 
 
-def _read_retry(event: Event) -> EventReading | None:
+def _read_retry(event: Event) -> LimitReading | None:
     """Read `system/api_retry`, the first sign of back-pressure."""
     if not is_retry(event) or isinstance(event.get("data"), dict):
         return None
@@ -285,14 +285,14 @@ def _read_retry(event: Event) -> EventReading | None:
     if kind is None and _is_unanswered(event):
         # The first may be a single lost connection, which the CLI itself makes good.
         is_first = to_number(event.get("attempt")) == 1
-        return None if is_first else EventReading(kind="unreachable", rule="event.api-retry-unanswered")
+        return None if is_first else LimitReading(kind="unreachable", rule="event.api-retry-unanswered")
     if kind is None and not error:
         return None
     reset = None
     if delay is not None:
         reset = Reset(after=delay / 1000, confidence=0.6, source="backoff", rule="field.retry_delay_ms", own=True)
     text = error if isinstance(error, str) else "\n".join(value for _, value in flatten(error))
-    return EventReading(
+    return LimitReading(
         kind=None if kind in ("rate", None) and " " in text else kind,
         default=kind,
         reset=reset,
@@ -302,7 +302,7 @@ def _read_retry(event: Event) -> EventReading | None:
     )
 
 
-def _read_result(event: Event) -> EventReading | None:
+def _read_result(event: Event) -> LimitReading | None:
     """Read the end of a turn. `subtype: success` may be an error."""
     return read_result_error(event) if event.get("is_error") and event.get("status") != "error" else None
 
@@ -312,14 +312,14 @@ def begins_as_error(text: str) -> bool:
     return bool(_OWN_ERROR.match(text))
 
 
-def read_result_error(event: Event) -> EventReading:
+def read_result_error(event: Event) -> LimitReading:
     """Read a `result` event that is known to be an error."""
     text = text_at(event, "result") or ""
     errors = event.get("errors") or event.get("error")
     if not text and errors:
         text = "\n".join(value for _, value in flatten(errors))
     status = to_number(event.get("api_error_status"))
-    return EventReading(
+    return LimitReading(
         text=text,
         pairs=flatten({"result": text}),
         status=int(status) if status else None,
@@ -328,7 +328,7 @@ def read_result_error(event: Event) -> EventReading:
     )
 
 
-def _read_assistant(event: Event) -> EventReading | None:
+def _read_assistant(event: Event) -> LimitReading | None:
     """Read an answer that the CLI made up to show an error. The model's own answers are prose."""
     message = event.get("message")
     message = message if isinstance(message, dict) else {}
@@ -341,7 +341,7 @@ def _read_assistant(event: Event) -> EventReading | None:
     if not error and not begins_as_error(text):
         return None
     default = KIND_OF_ERROR_NAME.get(str(error))
-    return EventReading(text=text, pairs=flatten({"text": text}), default=default, rule="event.synthetic")
+    return LimitReading(text=text, pairs=flatten({"text": text}), default=default, rule="event.synthetic")
 
 
 # --- the stream format -------------------------------------------------------------------------
@@ -499,21 +499,17 @@ ASSUMED_FORMAT = msgspec.structs.replace(FORMAT, ends_with_result=False)
 PROVIDER = Provider(
     name="anthropic",
     rules=RULES,
-    events=EventRules(
-        readers={
-            "rate_limit_event": _read_rate_limit_event,
-            "system": _read_retry,
-            "result": _read_result,
-            "assistant": _read_assistant,
-        }
-    ),
-    headers=HeaderRules(
-        names=r"(?:llm_provider-)?anthropic-ratelimit-.+",
-        words=frozenset({"ratelimit"}),
-        buckets=r"anthropic-ratelimit-(?!unified-)(?P<bucket>[\w-]{1,40})-(?P<what>remaining|reset|limit)",
-        budgets=_header_budgets,
-        decide=_decide_by_headers,
-    ),
+    events={
+        "rate_limit_event": _read_rate_limit_event,
+        "system": _read_retry,
+        "result": _read_result,
+        "assistant": _read_assistant,
+    },
+    headers=r"(?:llm_provider-)?anthropic-ratelimit-.+",
+    header_words=frozenset({"ratelimit"}),
+    buckets=r"anthropic-ratelimit-(?!unified-)(?P<bucket>[\w-]{1,40})-(?P<what>remaining|reset|limit)",
+    budgets=_header_budgets,
+    decide=_decide_by_headers,
     model_limit=r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit",
 )
 CLIS = (

@@ -31,10 +31,7 @@ from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers
 from paceline.detect.json_objects import Event, count_at, items_of, member, sum_at, text_at
 from paceline.detect.provider import (
-    EventReading,
-    EventRules,
-    HeaderReading,
-    HeaderRules,
+    LimitReading,
     Provider,
     Rule,
     any_of,
@@ -127,13 +124,13 @@ def _header_windows(headers: Headers, seen_at: float) -> list[Window]:
     return found
 
 
-def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> HeaderReading | None:
+def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> LimitReading | None:
     spent = [window for window in _header_windows(headers, seen_at) if window[0] is not None and window[0] >= 1]
     if not spent or status not in (None, 429):
         return None
     _, window, at, reach = max(spent, key=lambda item: item[2] or 0.0)
     reset = None if at is None else Reset(at=at, confidence=0.95, source="header", rule="header.codex-reset")
-    return HeaderReading(kind="quota", reset=reset, window=window, reach=reach, rules=("header.codex-spent",))
+    return LimitReading(kind="quota", reset=reset, window=window, reach=reach, rule="header.codex-spent")
 
 
 def _header_budgets(headers: Headers, seen_at: float) -> list[Budget]:
@@ -146,15 +143,15 @@ def _header_budgets(headers: Headers, seen_at: float) -> list[Budget]:
 # --- events about limits -----------------------------------------------------------------------
 
 
-def _read_item(event: Event) -> EventReading | None:
+def _read_item(event: Event) -> LimitReading | None:
     """Read an item. All but the CLI's own error notes are the agent's work."""
     item = event.get("item")
     if not isinstance(item, dict) or item.get("type") != "error":
         return None
-    return EventReading(text=str(item.get("message", "")), rule="event.item-error")
+    return LimitReading(text=str(item.get("message", "")), rule="event.item-error")
 
 
-def _read_rollout(event: Event) -> EventReading | None:
+def _read_rollout(event: Event) -> LimitReading | None:
     payload = event.get("payload")
     if not isinstance(payload, dict):
         return None
@@ -164,7 +161,7 @@ def _read_rollout(event: Event) -> EventReading | None:
     if payload.get("type") != "token_count" or not isinstance(limits, dict):
         return None
     budgets = tuple(budget for name in ("primary", "secondary") if (budget := _rollout_budget(limits.get(name))))
-    return EventReading(budgets=budgets, rule="codex.rate-limits") if budgets else None
+    return LimitReading(budgets=budgets, rule="codex.rate-limits") if budgets else None
 
 
 def _rollout_budget(limit: object) -> Budget | None:
@@ -348,13 +345,12 @@ class CodexTranscript(NoticeReader):
 PROVIDER = Provider(
     name="codex",
     rules=RULES,
-    events=EventRules(
-        readers={"item.completed": _read_item, "event_msg": _read_rollout},
-        errors=frozenset({"turn.failed", "stream_error", "thread.error"}),
-    ),
-    headers=HeaderRules(
-        names=r"x-codex-.+", words=frozenset({"x-codex"}), budgets=_header_budgets, decide=_decide_by_headers
-    ),
+    events={"item.completed": _read_item, "event_msg": _read_rollout},
+    errors=frozenset({"turn.failed", "stream_error", "thread.error"}),
+    headers=r"x-codex-.+",
+    header_words=frozenset({"x-codex"}),
+    budgets=_header_budgets,
+    decide=_decide_by_headers,
 )
 CLIS = (
     AgentCli(

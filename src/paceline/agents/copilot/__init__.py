@@ -23,7 +23,7 @@ from paceline.agents.dialect import (
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_status
-from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, rule
+from paceline.detect.provider import LimitReading, Provider, Rule, Stage, rule
 from paceline.detect.times import to_number
 
 
@@ -66,13 +66,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _read_failed_call(event: Event) -> EventReading | None:
+def _read_failed_call(event: Event) -> LimitReading | None:
     """Read `assistant.turn_retry` and `model.call_failure`."""
     data = event.get("data")
     if not isinstance(data, dict):
         return None
     kind = KIND_OF_ERROR_NAME.get(str(data.get("reason"))) or kind_of_status(to_number(data.get("statusCode")))
-    return EventReading(kind=kind, rule=f"event.{event['type']}") if kind else None
+    return LimitReading(kind=kind, rule=f"event.{event['type']}") if kind else None
 
 
 def _read_facts(event: Event) -> Facts:
@@ -160,10 +160,8 @@ FORMAT = Dialect(
 PROVIDER = Provider(
     name="copilot",
     rules=RULES,
-    events=EventRules(
-        readers={"assistant.turn_retry": _read_failed_call, "model.call_failure": _read_failed_call},
-        errors=frozenset({"session.error"}),
-    ),
+    events={"assistant.turn_retry": _read_failed_call, "model.call_failure": _read_failed_call},
+    errors=frozenset({"session.error"}),
 )
 CLIS = (
     AgentCli(

@@ -26,7 +26,7 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider, Rule, Stage, error_reading, rule
+from paceline.detect.provider import LimitReading, Provider, Rule, Stage, error_reading, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
@@ -86,7 +86,7 @@ _REFUSED = rf"(?:denied by policy|requires user (?:confirmation|approval)\b|Tool
 _DENIED = re.compile(_REFUSED)
 
 
-def _read_result(event: Event) -> EventReading | None:
+def _read_result(event: Event) -> LimitReading | None:
     """Read the end of a turn that failed."""
     error = event.get("error")
     return error_reading({"type": "result", "error": error}) if event.get("status") == "error" and error else None
@@ -183,7 +183,7 @@ FORMAT = Dialect(
 PROVIDER = Provider(
     name="gemini",
     rules=RULES,
-    events=EventRules(readers={"result": _read_result}),
+    events={"result": _read_result},
 )
 CLIS = (
     AgentCli(

@@ -8,7 +8,6 @@ from paceline.agents.dialect import (
     AgentCli,
     Dialect,
     Ending,
-    ErrorNotices,
     Facts,
     NoticeRules,
     ReportedUsage,
@@ -147,24 +146,18 @@ _RETRY = re.compile(r"transient same-model retry \d{1,3}/\d{1,3} for .{1,200}? d
 _RETRY_AFTER = re.compile(r"Retry-After: \d{1,9} seconds")
 
 
-class RunLog(ErrorNotices):
-    """The stderr of a run: the log of OpenClaw, and its last words without a mark.
+def _notice_in_log(line: str) -> str | None:
+    """Return the announcement of a retry, or the words of the provider about a failed call.
 
-    Of the log, only failed calls of the model and retries count. A failed call repeats the words of the provider, which
-    the answer at the end leaves out.
+    The answer at the end leaves those words out. Nothing else in the log counts.
     """
-
-    def add(self, line: str) -> list[str]:
-        """Return a notice, the words of the provider about a failed call, or the announcement of a retry."""
-        if not _LOG_LINE.match(line):
-            return super().add(line)
-        if retry := _RETRY.search(line):
-            return super().add(retry[0])
-        failed = _FAILED_CALL.search(line)
-        if failed is None:
-            return []
-        wait = _RETRY_AFTER.search(failed[1])
-        return super().add(f"API Error: {failed[2]} {wait[0] if wait else ''}".rstrip())
+    if retry := _RETRY.search(line):
+        return retry[0]
+    failed = _FAILED_CALL.search(line)
+    if failed is None:
+        return None
+    wait = _RETRY_AFTER.search(failed[1])
+    return f"API Error: {failed[2]} {wait[0] if wait else ''}".rstrip()
 
 
 FORMAT = Dialect(
@@ -184,6 +177,10 @@ PROVIDER = Provider(
 )
 CLIS = (
     AgentCli(
-        name="openclaw", dialect=FORMAT, notices=NoticeRules(retry=r"^transient same-model retry "), stderr=RunLog
+        name="openclaw",
+        dialect=FORMAT,
+        notices=NoticeRules(retry=r"^transient same-model retry "),
+        log_line=_LOG_LINE,
+        notice_in_log=_notice_in_log,
     ),
 )

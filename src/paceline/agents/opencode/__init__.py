@@ -9,7 +9,6 @@ from paceline.agents.dialect import (
     Denial,
     Dialect,
     Ending,
-    ErrorNotices,
     Facts,
     NoticeRules,
     ReportedUsage,
@@ -21,7 +20,7 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider
+from paceline.detect.provider import LimitReading, Provider
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
@@ -38,13 +37,13 @@ def _entries(event: Event) -> Sequence[TranscriptEntry]:
     return [call, *tool_result(output, is_error=is_invalid or text_at(part, "state", "status") == "error")]
 
 
-def _read_session_status(event: Event) -> EventReading | None:
+def _read_session_status(event: Event) -> LimitReading | None:
     """Read the session's status: `retry` carries the provider's message."""
     properties = event.get("properties")
     status = properties.get("status") if isinstance(properties, dict) else None
     if not isinstance(status, dict) or status.get("type") != "retry":
         return None
-    return EventReading(text=str(status.get("message", "")), rule="event.session-retry")
+    return LimitReading(text=str(status.get("message", "")), rule="event.session-retry")
 
 
 def _read_facts(event: Event) -> Facts:
@@ -121,21 +120,16 @@ _OTHER_MODEL = "small=true"
 _ESCAPED = re.compile(r"\\(.)")
 
 
-class LoggedErrors(ErrorNotices):
-    """The stderr of a run with `--print-logs --log-level ERROR`: the CLI's notices, and its log between them.
+def _notice_in_log(line: str) -> str | None:
+    """Return the error of a failed call of the model that does the work, of a run with `--print-logs`.
 
     The log is the only place where it reports a call before it gives up. Its other entries are about servers of tools,
     plugins and the like.
     """
-
-    def add(self, line: str) -> list[str]:
-        """Return a notice, or the error of a failed call of the model that does the work."""
-        if not _LOG_LINE.match(line):
-            return super().add(line)
-        failed = _FAILED_CALL.search(line)
-        if failed is None or _OTHER_MODEL in failed[1]:
-            return []
-        return super().add(_ESCAPED.sub(_unescaped, failed[2]))
+    failed = _FAILED_CALL.search(line)
+    if failed is None or _OTHER_MODEL in failed[1]:
+        return None
+    return _ESCAPED.sub(_unescaped, failed[2])
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -155,7 +149,7 @@ FORMAT = Dialect(
     turns=TurnEvents(results=frozenset({"step_finish"}), result=(b'"reason":"tool-calls"',)),
 )
 
-PROVIDER = Provider(name="opencode", events=EventRules(readers={"session.status": _read_session_status}))
+PROVIDER = Provider(name="opencode", events={"session.status": _read_session_status})
 CLIS = (
     AgentCli(
         name="opencode",
@@ -164,7 +158,8 @@ CLIS = (
             retry=r"^AI_APICallError: ",
             denied=r"permission requested: ([\w.-]{1,60})[^\n]{0,400}auto-rejecting",
         ),
-        stderr=LoggedErrors,
+        log_line=_LOG_LINE,
+        notice_in_log=_notice_in_log,
         # It gives up short waits within 80 s but sleeps through an hours-long Retry-After without an event.
         silent_wait="quota_window",
     ),

@@ -8,11 +8,11 @@ import msgspec
 from paceline.agents import claude
 from paceline.agents.dialect import AgentCli, Facts, NoticeRules, ReportedUsage
 from paceline.detect.json_objects import Event, number_at, text_at
-from paceline.detect.provider import EventReading, EventRules, Provider
+from paceline.detect.provider import LimitReading, Provider
 from paceline.detect.times import Reset, to_number
 
 
-def _read_retry(event: Event) -> EventReading | None:
+def _read_retry(event: Event) -> LimitReading | None:
     """Read `system/retry` of 0.24: it has the delay of throttling and overload alike; stderr states which it is."""
     data = event.get("data")
     if not claude.is_retry(event) or not isinstance(data, dict):
@@ -21,10 +21,10 @@ def _read_retry(event: Event) -> EventReading | None:
     if delay is None or to_number(data.get("attempt")) is None:
         return None
     reset = Reset(after=delay / 1000, confidence=0.4, source="backoff", rule="field.delayMs", own=True)
-    return EventReading(kind="rate", reset=reset, rule="event.retry")
+    return LimitReading(kind="rate", reset=reset, rule="event.retry")
 
 
-def _read_result(event: Event) -> EventReading | None:
+def _read_result(event: Event) -> LimitReading | None:
     """Read a result with `is_error: false` whose text is an error nevertheless."""
     if event.get("is_error") or event.get("status") == "error":
         return None
@@ -47,7 +47,7 @@ FORMAT = msgspec.structs.replace(claude.FORMAT, read=_read_facts)
 
 PROVIDER = Provider(
     name="qwen",
-    events=EventRules(readers={"system": _read_retry, "result": _read_result}),
+    events={"system": _read_retry, "result": _read_result},
 )
 CLIS = (
     AgentCli(

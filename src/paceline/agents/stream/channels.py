@@ -29,6 +29,7 @@ from paceline.agents.stream.lines import (
     salvage,
 )
 from paceline.agents.stream.record import RunRecord, shows_answer, was_stopped
+from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, text_at
 
 _LINES_BEFORE_STREAM = 8
@@ -38,31 +39,6 @@ _decode_head = msgspec.json.Decoder(dialect.Head).decode
 _TAIL_LINES = 8
 """Lines of plain text that are kept: an error at the end of an answer is shorter."""
 _API_ERROR = re.compile(r"\[?API Error: ")
-
-
-class PlainAnswer:
-    """Plain-text stdout: the agent's prose, of which only the CLI's own error at the very end counts."""
-
-    def __init__(self) -> None:
-        self.has_text = False
-        self.lines = 0
-        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
-
-    def add(self, line: bytes) -> None:
-        """Keep the end of the text, undecoded: most of it is never read."""
-        if line:
-            self.has_text = True
-            self.lines += 1
-        self._tail.append(line[: dialect.CLIP])
-
-    def last_lines(self) -> list[str]:
-        """Return the end of the text, as a person would have seen it."""
-        return [clean_text(line) for line in self._tail]
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the end is all there is."""
-        return self.lines <= _TAIL_LINES
 
 
 def final_error(lines: list[str], *, is_all: bool, failed: bool, stopped_answers: Collection[str]) -> str | None:
@@ -208,20 +184,22 @@ class StdoutReader:
         self._record = record
         self._dialect = record.dialect
         self._splitter = LineSplitter()
-        self._answer = PlainAnswer()
+        self._has_text = False
+        self._plain_lines = 0
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        """The end of plain text: the agent's prose, of which only the CLI's own error at the very end counts."""
         answers = record.dialect.answers
         self._answer_text = None if answers is None else AnswerText(answers)
         turns = record.dialect.turns
         self.turns = None if turns is None else TurnRecord(turns)
         self._document = DocumentReader()
-        make_notices = record.cli.stdout_notices
-        self._notices = make_notices() if make_notices is not None else None
+        self._own_notice = record.cli.stdout_notice
 
     @property
     def has_answer(self) -> bool:
         """Whether plain text was printed that is the agent's answer, and not notices about a limit."""
-        is_answer = not self._record.speaks_json and (self._notices is None or self._record.trouble is None)
-        return self._answer.has_text and is_answer
+        is_answer = not self._record.speaks_json and (self._own_notice is None or self._record.trouble is None)
+        return self._has_text and is_answer
 
     def feed(self, chunk: bytes) -> None:
         """Read the lines that a chunk completes."""
@@ -237,18 +215,18 @@ class StdoutReader:
             # It was cut short, so it is no answer; its words may still be an error.
             self._record.speaks_json = True
             for line in self._document.take()[1]:
-                self._answer.add(line.encode("utf-8", "replace"))
+                self._keep_plain(line.encode("utf-8", "replace"))
 
     def read_final_error(self, exit_code: int | None) -> None:
         """Read the end of plain text: the text is the agent's, but its very end may be the CLI's own error."""
-        if not self._answer.has_text:
+        if not self._has_text:
             return
         if self._record.ending is not None or self._record.trouble is not None or was_stopped(exit_code):
             return
         stopped_answers = self._record.clis.stopped_answers
         failed = exit_code != 0
-        lines = self._answer.last_lines()
-        error = final_error(lines, is_all=self._answer.is_short, failed=failed, stopped_answers=stopped_answers)
+        is_all = self._plain_lines <= _TAIL_LINES
+        error = final_error(self._end(), is_all=is_all, failed=failed, stopped_answers=stopped_answers)
         if error is not None:
             event = decode_json_event(error.encode("utf-8", "replace"))
             interrupted = error in stopped_answers and not failed
@@ -257,12 +235,22 @@ class StdoutReader:
     def answer(self) -> str | None:
         """Return what the agent said last: its last message, or the end of plain text."""
         if self._record.speaks_json:
-            return self._record.answer or (None if self._answer_text is None else self._answer_text.text)
+            return self._record.final_answer or (None if self._answer_text is None else self._answer_text.text)
         return "\n".join(self.last_lines()) if self.has_answer else None
 
     def last_lines(self) -> list[str]:
         """Return the end of plain text. Of a stream of events there is none: each is data."""
-        return [] if self._record.speaks_json else self._answer.last_lines()
+        return [] if self._record.speaks_json else self._end()
+
+    def _end(self) -> list[str]:
+        return [clean_text(line) for line in self._tail]
+
+    def _keep_plain(self, line: bytes) -> None:
+        """Keep the end of plain text, undecoded: most of it is never read."""
+        if line:
+            self._has_text = True
+            self._plain_lines += 1
+        self._tail.append(line[: dialect.CLIP])
 
     # --- events --------------------------------------------------------------------------------
 
@@ -298,9 +286,9 @@ class StdoutReader:
     def _pass_over(self, head: dialect.Head, line: bytes) -> None:
         """Count an event without news: it may show that the model answers, and how many tokens that took."""
         if head.message is not None:
-            self._record.usage.count_message(head.message)
+            self._record.counts.count_message(head.message)
             if head.message.usage is not None and not is_of_sub_agent(line):
-                self._record.usage.note_request(head.message.usage.tokens)
+                self._record.counts.note_request(Tokens().plus(head.message.usage))
         if head.type in self._dialect.progress and shows_answer(head):
             self._record.model_answered()
 
@@ -311,7 +299,7 @@ class StdoutReader:
         for found in events:
             self._record.add_event(found)
         if not events:
-            self._answer.add(line)
+            self._keep_plain(line)
 
     def _own_events_within(self, line: bytes) -> list[Event]:
         """Return the CLI's events in a line. Where it was cut, whole objects may be inner parts of a broken event."""
@@ -338,7 +326,7 @@ class StdoutReader:
         if self._document.is_open:
             if self._document.add(line.decode("utf-8", "replace")):
                 self._take_document()
-        elif self._answer.lines > _LINES_BEFORE_STREAM or not self._begins_stream(line):
+        elif self._plain_lines > _LINES_BEFORE_STREAM or not self._begins_stream(line):
             self._read_plain_line(line)
 
     def _begins_stream(self, line: bytes) -> bool:
@@ -349,7 +337,7 @@ class StdoutReader:
         for event in events:
             self._record.speaks_json = True
             self._record.add_event(event)
-        return bool(events) or (not self._answer.has_text and self._document.begins(text))
+        return bool(events) or (not self._has_text and self._document.begins(text))
 
     def _take_document(self) -> None:
         events, lines = self._document.take()
@@ -359,23 +347,22 @@ class StdoutReader:
                 self._record.add_event(event)
             return
         # An answer that the agent was asked to write as JSON: prose like any other.
-        self._answer.has_text = True
+        self._has_text = True
         for line in lines:
             self._read_plain_line(line.encode("utf-8", "replace"))
 
     def _read_long_first_line(self, line: LongLine) -> None:
         event = salvage(line)
-        if event is not None and not self._answer.has_text and self._dialect.is_own_event(event):
+        if event is not None and not self._has_text and self._dialect.is_own_event(event):
             self._record.speaks_json = True
             self._record.add_event(event)
         else:
-            self._answer.has_text = True
+            self._has_text = True
 
     def _read_plain_line(self, line: bytes) -> None:
-        self._answer.add(line)
-        if self._notices is not None:
-            for notice in self._notices.add(clean_text(line)):
-                self._record.add_notice(notice, channel="stdout")
+        self._keep_plain(line)
+        if self._own_notice is not None and self._own_notice.match(text := clean_text(line)):
+            self._record.add_notice(text[: dialect.CLIP], channel="stdout")
 
 
 def _has_error(head: dialect.Head) -> bool:
@@ -415,6 +402,7 @@ class StderrReader:
         lines = self._splitter.feed(chunk)
         if lines:
             self._read_lines(lines)
+            self._take_facts()
 
     def flush(self, exit_code: int | None) -> None:
         """Read what is left when the process has ended."""
@@ -425,12 +413,15 @@ class StderrReader:
             self._take_document()
         self._record.end_block()
         self._add_notices(self._notices.flush(exit_code))
-        if self.facts().ending is not None:
+        if self._take_facts().ending is not None:
             self._record.add_interruption()
 
-    def facts(self) -> dialect.Facts:
-        """Return what stderr has stated about the run as a whole."""
-        return self._notices.facts()
+    def _take_facts(self) -> dialect.Facts:
+        """Record what stderr has stated about the run as a whole. Events know it better."""
+        facts = self._notices.facts()
+        self._record.session_id = self._record.session_id or facts.session_id
+        self._record.printed_tokens = facts.run_tokens
+        return facts
 
     def last_lines(self) -> list[str]:
         """Return the end of what was printed, without stack traces."""

@@ -8,6 +8,7 @@ of any provider, the habits of one CLI, or which pieces are the CLI's own; the c
 
 import math
 import re
+from collections.abc import Iterable
 from itertools import chain
 
 import msgspec
@@ -21,7 +22,6 @@ from paceline.agents.dialect import (
     Facts,
     Head,
     MessageHead,
-    MessageUsage,
     Outcome,
     ReportedUsage,
     Requests,
@@ -197,7 +197,7 @@ class TokenRecord:
     def __init__(self) -> None:
         self.requests: Requests | None = None
         self._reported = RunUsage(by_model={})
-        self._messages: dict[str, tuple[str, MessageUsage]] = {}
+        self._messages: dict[str, tuple[str, Tokens]] = {}
         """The model and the usage of each message."""
         self._older: dict[str, Tokens] = {}
 
@@ -206,7 +206,7 @@ class TokenRecord:
         """Tokens of the messages since the CLI last counted, without cache reads."""
         if not self._messages:
             return 0
-        return _limited_total(self._older) + sum(usage.total for _, usage in self._messages.values())
+        return _limited_total(self._older.values()) + _limited_total(usage for _, usage in self._messages.values())
 
     @property
     def usage(self) -> RunUsage | None:
@@ -228,8 +228,8 @@ class TokenRecord:
         known = self._messages.get(message.id)
         if known is None and len(self._messages) == _MESSAGES_COUNTED:
             model, oldest = self._messages.pop(next(iter(self._messages)))
-            self._older = _sums(self._older, {model: oldest.tokens})
-        if known is None or usage.total >= known[1].total:
+            self._older = _sums(self._older, {model: oldest})
+        if known is None or _limited_total([usage]) >= _limited_total([known[1]]):
             self._messages[message.id] = message.model, usage
 
     def report(self, reported: ReportedUsage) -> None:
@@ -238,7 +238,7 @@ class TokenRecord:
             for tokens in reported.by_model.values():
                 self.note_request(tokens)
         if reported.reach == "turn":
-            is_broken_off = _limited_total(reported.by_model) < self.running_total
+            is_broken_off = _limited_total(reported.by_model.values()) < self.running_total
             counted = self._since() if is_broken_off else reported.by_model
             by_model = _sums(self._reported.by_model, counted)
             self._reported = RunUsage(by_model=by_model, is_conversation=self._reported.is_conversation)
@@ -253,7 +253,7 @@ class TokenRecord:
 
     def _since(self) -> dict[str, Tokens]:
         """Return the tokens of the messages since the CLI last counted."""
-        return _sums(self._older, *({model: usage.tokens} for model, usage in self._messages.values()))
+        return _sums(self._older, *({model: usage} for model, usage in self._messages.values()))
 
 
 def _sums(*counts: dict[str, Tokens]) -> dict[str, Tokens]:
@@ -264,8 +264,9 @@ def _sums(*counts: dict[str, Tokens]) -> dict[str, Tokens]:
     return by_model
 
 
-def _limited_total(by_model: dict[str, Tokens]) -> int:
-    return sum(tokens.input + tokens.cache_write + tokens.output for tokens in by_model.values())
+def _limited_total(counts: Iterable[Tokens]) -> int:
+    """Return all tokens but cache reads, which count towards no limit."""
+    return sum(tokens.input + tokens.cache_write + tokens.output for tokens in counts)
 
 
 # --- denied calls ------------------------------------------------------------------------------
@@ -365,13 +366,16 @@ class RunRecord:
         self.cli = clis.cli(provider)
         self.dialect = self.cli.dialect
         self.session_id: str | None = None
+        """The CLI's own name for the conversation, with which it can be resumed."""
         self.auth_mode: AuthMode | None = None
+        """Who pays: the subscription, an API key, or overage beyond the plan."""
         self.turns = 0
+        """The number of completed turns."""
         self.ending: Ending | None = None
         self.trouble: Trouble | None = None
         """The last one met since the model last answered."""
         self.has_answered = False
-        """Whether anything of the agent's work was seen."""
+        """Whether the model has spoken or acted: then there is a conversation to resume."""
         self.speaks_json = False
         """Whether the CLI printed events or a document of its own."""
         self.has_text = False
@@ -382,12 +386,13 @@ class RunRecord:
         """Whether the CLI reported that it was cancelled."""
         self.error: str | None = None
         """The CLI's last own words for what went wrong since the model last answered."""
-        self.denials = DenialRecord()
-        self.usage = TokenRecord()
+        self.denied = DenialRecord()
+        self.counts = TokenRecord()
         self.model: str | None = None
-        self.model_turns: int | None = None
-        self.answer: str | None = None
+        self.final_answer: str | None = None
         """What the agent said last, according to an event that ended a turn."""
+        self.printed_tokens: int | None = None
+        """The tokens of the run where its CLI prints them as text."""
         self.closely_read = 0
         """The number of notices that were read closely: the measure of the work."""
         self._is_window_open = False
@@ -395,7 +400,8 @@ class RunRecord:
         self._retry_notices = 0
         self._repeats = RepeatFilter()
         self._counted_tokens: int | None = None
-        self._seen_at = 0.0
+        self._model_turns: int | None = None
+        self.seen_at = 0.0
         self._budget = NoticeBudget()
         self._readings: dict[str, _Reading] = {}
         self._provider = provider
@@ -405,10 +411,35 @@ class RunRecord:
     @property
     def tokens(self) -> int | None:
         """Input and output so far: of finished turns as the CLI counts them, of the running one from its messages."""
-        running = self.usage.running_total
+        running = self.counts.running_total
         if self._counted_tokens is None:
-            return running or None
+            return running or self.printed_tokens
         return self._counted_tokens + running
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """The same by kind and model, with cache reads. Some CLIs count the whole conversation."""
+        return self.counts.usage
+
+    @property
+    def requests(self) -> Requests | None:
+        """The first and the latest request of the agent, where its CLI counts them one by one."""
+        return self.counts.requests
+
+    @property
+    def model_turns(self) -> int | None:
+        """How often the model was asked, as the CLI counts it, else the number of completed turns. None: unknown."""
+        return self._model_turns or self.turns or None
+
+    @property
+    def denials(self) -> int:
+        """The number of tool calls that the CLI denied the agent."""
+        return self.denied.count
+
+    @property
+    def denial_reason(self) -> str | None:
+        """What was denied and what to do about it, in one sentence. None if nothing was."""
+        return self.denied.reason
 
     @property
     def retries(self) -> int:
@@ -420,17 +451,12 @@ class RunRecord:
         """Whether this block had so many notices that only its last ones are still read."""
         return self._budget.is_spent
 
-    @property
-    def seen_at(self) -> float:
-        """When the current chunk was seen; the caller sets it."""
-        return self._seen_at
-
-    @seen_at.setter
-    def seen_at(self, seen_at: float) -> None:
-        if seen_at != self._seen_at:
+    def begin_chunk(self, seen_at: float) -> None:
+        """Take the time at which what follows was seen."""
+        if seen_at != self.seen_at:
             self._readings.clear()  # resets are read relative to it
-            self._budget.add_time(seen_at - self._seen_at)
-        self._seen_at = seen_at
+            self._budget.add_time(seen_at - self.seen_at)
+        self.seen_at = seen_at
 
     def take_news(self) -> list[Signal]:
         """Return the signals since the last call that state something new."""
@@ -455,7 +481,7 @@ class RunRecord:
         """Record the denied tool calls that an event of the agent's work reports. Nothing else in it counts."""
         event = decode_json_event(line)
         if event is not None:
-            self.denials.add(self.dialect.read(event).denials, is_list=False)
+            self.denied.add(self.dialect.read(event).denials, is_list=False)
 
     def model_answered(self) -> None:
         """Record that the model speaks or acts: what hindered it is over."""
@@ -569,28 +595,28 @@ class RunRecord:
             self._is_window_open = facts.is_window_open
         if facts.error:
             self.error = facts.error
-        self.denials.is_untrusted |= facts.is_untrusted
+        self.denied.is_untrusted |= facts.is_untrusted
         if is_notice:
-            self.denials.add_notice(facts.denials)
+            self.denied.add_notice(facts.denials)
         else:
-            self.denials.add(facts.denials, is_list=facts.lists_denials)
+            self.denied.add(facts.denials, is_list=facts.lists_denials)
 
     def _take_work(self, facts: Facts) -> None:
         """Add tokens, model and answer. What the CLI itself counted replaces the count of messages up to here."""
-        running = self.usage.running_total
+        running = self.counts.running_total
         if facts.run_tokens is not None:
             self._counted_tokens = facts.run_tokens
         elif facts.turn_tokens is not None:
             # A turn that was broken off may count nothing although its messages did.
             self._counted_tokens = (self._counted_tokens or 0) + max(facts.turn_tokens, running)
         if facts.usage is not None:
-            self.usage.report(facts.usage)
+            self.counts.report(facts.usage)
         elif facts.run_tokens is not None or facts.turn_tokens is not None:
-            self.usage.forget_messages()
+            self.counts.forget_messages()
         self.model = facts.model or self.model
-        self.answer = facts.answer or self.answer
+        self.final_answer = facts.answer or self.final_answer
         if facts.model_turns is not None:
-            self.model_turns = (self.model_turns or 0) + facts.model_turns
+            self._model_turns = (self._model_turns or 0) + facts.model_turns
 
     def _take_ending(self, facts: Facts, signals: list[Signal]) -> None:
         if facts.ending is not None:
@@ -613,7 +639,7 @@ def shows_answer(head: Head) -> bool:
     if head.role == "user":
         return False
     usage = head.message.usage if head.message is not None else None
-    return usage is None or usage.output_tokens > 0
+    return usage is None or usage.output > 0
 
 
 def _at_end_of_minute(signal: Signal) -> Signal:
@@ -632,7 +658,7 @@ _SIGNAL_EXITS = frozenset({129, 130, 137, 143})
 def conclude(run: RunRecord, exit_code: int | None) -> Outcome:
     """Return the outcome of a run. Neither exit code 0 alone nor any single event proves success."""
     outcome = _conclude(run, exit_code)
-    if not run.denials.count:
+    if not run.denials:
         return outcome
     # Some CLIs end where a call is denied, without their closing event and with exit code 0.
     ended_there = outcome == "interrupted" and exit_code == 0 and run.ending is None
