@@ -28,7 +28,7 @@ DenialCause = Literal["permission", "sandbox", "untrusted"]
 
 
 class MessageUsage(Tokens, frozen=True, kw_only=True, gc=False):
-    """Tokens of one model message, under the names of the Anthropic API."""
+    """Tokens of one model message, under the names that they have in it."""
 
     input: int = msgspec.field(default=0, name="input_tokens")
     output: int = msgspec.field(default=0, name="output_tokens")
@@ -276,19 +276,16 @@ class ErrorNotices(NoticeReader):
     def __init__(self, first_line: re.Pattern[str], last_line: re.Pattern[str], cli: "AgentCli") -> None:
         self._first_line = first_line
         self._last_line = last_line
-        self._log_line = cli.log_line
         self._notice_in_log = cli.notice_in_log
         self._open: list[str] = []
         self._in_dump = False
 
     def add(self, line: str) -> list[str]:
         """Gather a notice from its first line to its last. Return those that are complete."""
-        if self._log_line is not None and self._log_line.match(line):
-            logged = self._notice_in_log(line)
-            if logged is None:
-                return []
-            line = logged
-        line = line[:CLIP]
+        stated = line if self._notice_in_log is None else self._notice_in_log(line)
+        if stated is None:
+            return []
+        line = stated[:CLIP]
         if self._in_dump:
             self._in_dump = line[:1] in (" ", "\t") or line.startswith(("}", "]"))
             if self._in_dump:
@@ -516,10 +513,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         return is_event and not self.marks.isdisjoint(event)
 
 
-def _no_notice(_: str) -> str | None:
-    return None
-
-
 class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     """One agent CLI, under the name that observations and agent profiles use for it."""
 
@@ -528,10 +521,8 @@ class AgentCli(msgspec.Struct, frozen=True, kw_only=True):
     notices: NoticeRules = NoticeRules()
     stderr: type[NoticeReader] | None = None
     """The reader of its stderr. None: its stderr has notices like that of most CLIs."""
-    log_line: re.Pattern[str] | None = None
-    """Matches the lines of a log that the CLI prints between its notices on stderr."""
-    notice_in_log: Callable[[str], str | None] = _no_notice
-    """Returns the notice that a line of the log is, or None."""
+    notice_in_log: Callable[[str], str | None] | None = None
+    """Returns what a line of stderr states between lines of a log: of the log few things count, all else as it is."""
     stdout_notice: re.Pattern[str] | None = None
     """Matches the CLI's own notices between the agent's prose in plain stdout, for a CLI that has nothing else."""
     silent_wait: Trouble | None = None

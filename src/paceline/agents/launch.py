@@ -12,7 +12,7 @@ their arguments.
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 
 import msgspec
@@ -175,30 +175,6 @@ def session_environment(
     else:
         env = {name: value for name, value in env.items() if not matches_any(name, billed)} | dict(gateway_variables)
     return SessionEnvironment(env=env, withheld=tuple(sorted(base_env.keys() - env.keys())))
-
-
-class EnvironmentMemory:
-    """Remembers the environment that was made last: most sessions that follow each other have the same one."""
-
-    def __init__(self) -> None:
-        self._given: tuple[object, ...] | None = None
-        self._made = SessionEnvironment(env={})
-
-    def session_environment(
-        self,
-        profile: AgentProfile,
-        account: Account | None,
-        base_env: Mapping[str, str],
-        rules: EnvironmentRules,
-        added: Mapping[str, str] = NOTHING,
-        gateway_variables: Mapping[str, str] | None = None,
-    ) -> SessionEnvironment:
-        """Return what the function of this name returns. Nothing that was given may be changed later."""
-        given = (profile, account, base_env, rules, added, gateway_variables)
-        if given != self._given:
-            self._made = session_environment(profile, account, base_env, rules, added, gateway_variables)
-            self._given = given
-        return self._made
 
 
 def program_environment(base_env: Mapping[str, str], rules: EnvironmentRules) -> SessionEnvironment:
@@ -385,11 +361,6 @@ def _is_flag_with_code(part: str) -> bool:
 LONGEST_ARGUMENT_BYTES = 120_000
 """Linux accepts 131,071 bytes in one argument; the rest is a margin for what surrounds the prompt."""
 NO_RULES = EnvironmentRules()
-Variables = Mapping[str, str]
-MakeEnvironment = Callable[
-    [AgentProfile, Account | None, Variables, EnvironmentRules, Variables, Variables | None], SessionEnvironment
-]
-"""`session_environment`, or that of an `EnvironmentMemory`."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -429,7 +400,6 @@ def prepare_session(
     base_env: Mapping[str, str],
     gateway: GatewayAddress | None = None,
     rules: EnvironmentRules = NO_RULES,
-    make_environment: MakeEnvironment = session_environment,
 ) -> PreparedSession:
     """Return everything that a process needs. Raise `InvalidInput` if the task cannot be started."""
     _check_text("prompt", task.prompt)
@@ -440,7 +410,7 @@ def prepare_session(
         gateway_url = gateway.of_session(account.name, task.attempt_id)
         gateway_variables = _gateway_variables(profile, account, gateway_url, gateway)
     added = filled(profile.permission_flags(task.permissions).environment, cwd=task.cwd) | task.env
-    environment = make_environment(profile, account, base_env, rules, added, gateway_variables)
+    environment = session_environment(profile, account, base_env, rules, added, gateway_variables)
     env = environment.env | {"PACELINE_UNIT": task.unit_id, "PACELINE_ATTEMPT": task.attempt_id}
     argv, stdin = _fill_command(task) if not profile.start else _fill_profile(profile, task, gateway_url)
     for argument in argv:

@@ -8,7 +8,7 @@ import functools
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -175,16 +175,21 @@ def check_agent(values: dict[str, object]) -> AgentProfile:
     except msgspec.ValidationError as error:
         raise InvalidInput(f"not an agent profile: {error}") from error
     everywhere = {"model_arguments", *_OWN_PROGRAM}
-    _check_placeholders("start", profile.start, {"prompt", *everywhere})
-    _check_placeholders("resume", profile.resume, {"prompt", "session_id", *everywhere})
-    _check_placeholders("start_by_stdin", profile.start_by_stdin, everywhere)
-    _check_placeholders("resume_by_stdin", profile.resume_by_stdin, {"session_id", *everywhere})
-    _check_placeholders("model", profile.model, {"model"})
-    _check_placeholders("gateway_arguments", profile.gateway_arguments, {"url"})
-    _check_placeholders("gateway_environment", tuple(profile.gateway_environment.values()), {"url", "token"})
+    checks: list[tuple[str, Iterable[str], set[str]]] = [
+        ("start", profile.start, {"prompt", *everywhere}),
+        ("resume", profile.resume, {"prompt", "session_id", *everywhere}),
+        ("start_by_stdin", profile.start_by_stdin, everywhere),
+        ("resume_by_stdin", profile.resume_by_stdin, {"session_id", *everywhere}),
+        ("model", profile.model, {"model"}),
+        ("gateway_arguments", profile.gateway_arguments, {"url"}),
+        ("gateway_environment", profile.gateway_environment.values(), {"url", "token"}),
+    ]
     for level, flags in profile.permissions.items():
-        texts = (*flags.arguments, *flags.environment.values())
-        _check_placeholders(f"permissions.{level}", texts, {"cwd"})
+        checks.append((f"permissions.{level}", (*flags.arguments, *flags.environment.values()), {"cwd"}))
+    for key, parts, allowed in checks:
+        found = {name for part in parts for name in _PLACEHOLDER.findall(part)}
+        if not found <= allowed:
+            raise InvalidInput(f"not an agent profile: `{key}` has unknown placeholders {sorted(found - allowed)}")
     if profile.gateway_arguments and not profile.can_use_gateway:
         raise InvalidInput("not an agent profile: `gateway_arguments` need a `gateway_environment` with the {token}")
     for line in (profile.resume, profile.resume_by_stdin):
@@ -193,9 +198,3 @@ def check_agent(values: dict[str, object]) -> AgentProfile:
     if profile.takes_stdin and bool(profile.resume_by_stdin) != profile.can_resume:
         raise InvalidInput("not an agent profile: `resume_by_stdin` and `resume` go together")
     return profile
-
-
-def _check_placeholders(key: str, parts: tuple[str, ...], allowed: set[str]) -> None:
-    found = {name for part in parts for name in _PLACEHOLDER.findall(part)}
-    if not found <= allowed:
-        raise InvalidInput(f"not an agent profile: `{key}` has unknown placeholders {sorted(found - allowed)}")

@@ -12,7 +12,7 @@ _TOKEN = re.compile(
     |(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<kind>\\[dDwWsSbB]|[.^$])|\\(?P<escaped>.)|(?P<literal>.)""",
     re.X | re.S,
 )
-_REPEAT = re.compile(r"(?P<none>\?|\*|\{0?,\d*\}|\{0\})|\+|\{(?P<least>\d+)(?:,\d*)?\}")
+_REPEAT = re.compile(r"(?:(?P<none>\?|\*|\{0?,\d*\}|\{0\})|\+|\{(?P<least>\d+)(?:,\d*)?\})[?+]?")
 Words = frozenset[str]
 Branch = tuple[Words, ...]
 """What one alternative of a pattern needs: of each of these sets one word."""
@@ -152,7 +152,7 @@ def _parts(pattern: str, position: int) -> tuple[list[Words], int]:
         letter = token["literal"] or token["escaped"] or ""
         repeat = _REPEAT.match(pattern, position)
         if repeat:
-            position = _lazy(pattern, repeat.end())
+            position = repeat.end()
         if letter and not letter.isspace() and not repeat:
             run += letter
             continue
@@ -162,10 +162,6 @@ def _parts(pattern: str, position: int) -> tuple[list[Words], int]:
             found.append(group)
     found.append(frozenset({run}) if run else _NOTHING)
     return found, position
-
-
-def _lazy(pattern: str, position: int) -> int:
-    return position + 1 if pattern[position : position + 1] in ("?", "+") else position
 
 
 def _specificity(words: Words) -> int:

@@ -21,7 +21,7 @@ from paceline.agents import AgentProfile
 from paceline.agents.account import Account, GatewayAddress
 from paceline.agents.billing_check import refuse_billing
 from paceline.agents.dialect import RunSummary
-from paceline.agents.launch import EnvironmentRules, MakeEnvironment, Task, prepare_session, session_environment
+from paceline.agents.launch import EnvironmentRules, Task, prepare_session
 from paceline.core.signals import AnySignal
 from paceline.core.values.fields import fields_of
 from paceline.executors.interface import Launch, OutputLimits, SessionState
@@ -216,20 +216,14 @@ class SessionOrder(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     def attempt_id(self) -> str:
         return self.task.attempt_id
 
-    def launch(
-        self,
-        environ: Mapping[str, str],
-        *,
-        start_by: float = math.inf,
-        make_environment: MakeEnvironment = session_environment,
-    ) -> Launch:
+    def launch(self, environ: Mapping[str, str], *, start_by: float = math.inf) -> Launch:
         """Return what an executor of this machine is to start.
 
         Raise `InvalidInput` if it cannot be started, and `WouldBillKey` if the CLI's own configuration would bill a key
         that the account does not allow.
         """
         task, profile, account = self.task, self.profile, self.account
-        run = prepare_session(profile, task, account, environ, self.gateway, self.rules, make_environment)
+        run = prepare_session(profile, task, account, environ, self.gateway, self.rules)
         if not self.is_command:
             refuse_billing(profile, account, run, self.rules, model=task.model)
         return Launch(

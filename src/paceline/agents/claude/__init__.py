@@ -5,7 +5,7 @@ shows of the agent's work. Never here: what a copy of the format adds; that is i
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -166,12 +166,10 @@ def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> 
 def _header_budgets(headers: Headers, _: float) -> list[Budget]:
     budgets = []
     for name, window in _unified_windows(headers).items():
-        used, at = to_number(window.get("utilization")), to_number(window.get("reset"))
-        if used is None and at is None:
-            continue
+        used, at = to_number(window.get("utilization")), _epoch_at(window, "reset")
         ours, reach = window_of(name)
-        reset_at = None if at is None else epoch_seconds(at)
-        budgets.append(Budget(used_ratio=used, window=ours, resets_at=reset_at, reach=reach, source="header"))
+        if used is not None or to_number(window.get("reset")) is not None:
+            budgets.append(Budget(used_ratio=used, window=ours, resets_at=at, reach=reach, source="header"))
     return budgets
 
 
@@ -180,37 +178,24 @@ def _header_budgets(headers: Headers, _: float) -> list[Budget]:
 _OWN_ERROR = re.compile(r"\[?API Error\b", re.I)
 
 
-class _UnifiedWindow(msgspec.Struct, frozen=True):
-    """One window as `unifiedWindows` reports it."""
-
-    name: str
-    used: float | None
-    resets_at: float | None
-    is_spent: bool
-
-
-def _unified_windows_in(info: Event) -> list[_UnifiedWindow]:
-    """Return the windows that a rate limit event reports one by one (since 2.1.3xx)."""
+def _unified_windows_in(info: Event) -> list[tuple[str, Budget, bool]]:
+    """Return the windows that a rate limit event reports one by one (since 2.1.3xx): name, figures, whether spent."""
     found = []
     for name, window in items_of(info.get("unifiedWindows"))[:_MOST_WINDOWS]:
         if not isinstance(window, dict) or name in _NO_WINDOWS:
             continue
-        used, number = to_number(window.get("utilization")), to_number(window.get("resetsAt"))
-        resets_at = None if number is None else epoch_seconds(number)
+        name = name[:LONGEST_WINDOW_NAME]
+        used, at = to_number(window.get("utilization")), _epoch_at(window, "resetsAt")
         is_spent = window.get("status") == "rejected" or (used is not None and used >= 1 and "status" not in window)
-        found.append(_UnifiedWindow(name[:LONGEST_WINDOW_NAME], used, resets_at, is_spent))
+        ours, reach = window_of(name)
+        budget = Budget(used_ratio=used, window=ours or name, resets_at=at, reach=reach, source="field")
+        found.append((name, budget, is_spent))
     return found
 
 
-def _budget_of(window: _UnifiedWindow) -> Budget:
-    ours, reach = window_of(window.name)
-    return Budget(
-        used_ratio=window.used,
-        window=ours or window.name,
-        resets_at=window.resets_at,
-        reach=reach,
-        source="field",
-    )
+def _epoch_at(holder: Mapping[str, object], name: str) -> float | None:
+    number = to_number(holder.get(name))
+    return None if number is None else epoch_seconds(number)
 
 
 def _read_rate_limit_event(event: Event) -> LimitReading | None:
@@ -218,30 +203,29 @@ def _read_rate_limit_event(event: Event) -> LimitReading | None:
     if not isinstance(info, dict):
         return None
     windows = _unified_windows_in(info)
-    budgets = tuple(_budget_of(window) for window in windows if window.used is not None or window.resets_at is not None)
+    stated = (budget for _, budget, _ in windows)
+    budgets = tuple(each for each in stated if each.used_ratio is not None or each.resets_at is not None)
     if info.get("status") == "rejected":
         return _read_rejection(info, windows, budgets)
     window, reach = window_of(str(info.get("rateLimitType", "")))
-    number = to_number(info.get("resetsAt"))
-    at = None if number is None else epoch_seconds(number)
-    used = to_number(info.get("utilization"))
+    used, at = to_number(info.get("utilization")), _epoch_at(info, "resetsAt")
     if (used is not None or at is not None) and not any(known.window == window for known in budgets):
         budgets = (Budget(used_ratio=used, window=window, resets_at=at, reach=reach, source="field"), *budgets)
     return LimitReading(budgets=budgets, rule="claude.rate-limit-event") if budgets else None
 
 
-def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[Budget, ...]) -> LimitReading | None:
+def _read_rejection(
+    info: Event, windows: list[tuple[str, Budget, bool]], budgets: tuple[Budget, ...]
+) -> LimitReading | None:
     """Read a refusal. The CLI blames a window for every 429, so the windows' own figures decide where it has them."""
-    named = str(info.get("rateLimitType") or "")
-    number = to_number(info.get("resetsAt"))
-    at = None if number is None else epoch_seconds(number)
+    named, at = str(info.get("rateLimitType") or ""), _epoch_at(info, "resetsAt")
     if _is_refused_in_open_windows(info):
         return LimitReading(kind="rate", cause="concurrency", budgets=budgets, rule="claude.open-windows")
-    spent = [window for window in windows if window.is_spent]
+    spent = {name: budget.resets_at for name, budget, is_spent in windows if is_spent}
     if spent:
         # Of several closed windows the one that opens last decides.
-        latest = max(spent, key=lambda window: window.resets_at or 0.0)
-        named, at = latest.name, latest.resets_at or at
+        named = max(spent, key=lambda name: spent[name] or 0.0)
+        at = spent[named] or at
     elif at is None and not named:
         return None  # a plain 429 that names no window: the words that follow state what it was
     window, reach = window_of(named)
@@ -257,8 +241,8 @@ def _read_rejection(info: Event, windows: list[_UnifiedWindow], budgets: tuple[B
 
 def _is_refused_in_open_windows(info: Event) -> bool:
     """Return whether a refusal names a window that by its own figures is open: too many calls ran at once."""
-    windows = {window.name: window for window in _unified_windows_in(info)}
-    if info.get("status") != "rejected" or not windows or any(window.is_spent for window in windows.values()):
+    windows = {name: is_spent for name, _, is_spent in _unified_windows_in(info)}
+    if info.get("status") != "rejected" or not windows or any(windows.values()):
         return False
     named = str(info.get("rateLimitType") or "")
     return not named or named in windows

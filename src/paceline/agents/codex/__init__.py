@@ -101,11 +101,8 @@ _WINDOW_OF_MINUTES = {300: "5h", 10080: "weekly", 1440: "daily", 43200: "monthly
 
 # --- headers -----------------------------------------------------------------------------------
 
-Window = tuple[float | None, str | None, float | None, Reach]
-"""(used fraction, window, reset, reach) of one limit."""
 
-
-def _header_windows(headers: Headers, seen_at: float) -> list[Window]:
+def _header_budgets(headers: Headers, seen_at: float) -> list[Budget]:
     """Return each `x-codex-*` limit. Primary is not always five hours, so the minutes decide."""
     found = []
     for name in headers:
@@ -120,24 +117,19 @@ def _header_windows(headers: Headers, seen_at: float) -> list[Window]:
         reset = epoch_seconds(at) if at is not None else None if after is None else seen_at + after
         reach: Reach = "account" if match[1] in ("primary", "secondary") else "model"
         window = _WINDOW_OF_MINUTES.get(int(minutes)) if minutes is not None else None
-        found.append((None if percent is None else percent / 100, window, reset, reach))
+        used = None if percent is None else percent / 100
+        found.append(Budget(used_ratio=used, window=window, resets_at=reset, reach=reach, source="header"))
     return found
 
 
 def _decide_by_headers(headers: Headers, status: int | None, seen_at: float) -> LimitReading | None:
-    spent = [window for window in _header_windows(headers, seen_at) if window[0] is not None and window[0] >= 1]
+    spent = [budget for budget in _header_budgets(headers, seen_at) if (budget.used_ratio or 0.0) >= 1]
     if not spent or status not in (None, 429):
         return None
-    _, window, at, reach = max(spent, key=lambda item: item[2] or 0.0)
+    latest = max(spent, key=lambda budget: budget.resets_at or 0.0)
+    at, window, reach = latest.resets_at, latest.window, latest.reach
     reset = None if at is None else Reset(at=at, confidence=0.95, source="header", rule="header.codex-reset")
     return LimitReading(kind="quota", reset=reset, window=window, reach=reach, rule="header.codex-spent")
-
-
-def _header_budgets(headers: Headers, seen_at: float) -> list[Budget]:
-    return [
-        Budget(used_ratio=used, window=window, resets_at=reset, reach=reach, source="header")
-        for used, window, reset, reach in _header_windows(headers, seen_at)
-    ]
 
 
 # --- events about limits -----------------------------------------------------------------------

@@ -147,10 +147,12 @@ _RETRY_AFTER = re.compile(r"Retry-After: \d{1,9} seconds")
 
 
 def _notice_in_log(line: str) -> str | None:
-    """Return the announcement of a retry, or the words of the provider about a failed call.
+    """Return a notice, the announcement of a retry, or the words of the provider about a failed call.
 
     The answer at the end leaves those words out. Nothing else in the log counts.
     """
+    if not _LOG_LINE.match(line):
+        return line
     if retry := _RETRY.search(line):
         return retry[0]
     failed = _FAILED_CALL.search(line)
@@ -180,7 +182,6 @@ CLIS = (
         name="openclaw",
         dialect=FORMAT,
         notices=NoticeRules(retry=r"^transient same-model retry "),
-        log_line=_LOG_LINE,
         notice_in_log=_notice_in_log,
     ),
 )

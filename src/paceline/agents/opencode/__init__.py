@@ -121,11 +121,13 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def _notice_in_log(line: str) -> str | None:
-    """Return the error of a failed call of the model that does the work, of a run with `--print-logs`.
+    """Return a notice, or the error of a failed call of the model that does the work, of a run with `--print-logs`.
 
     The log is the only place where it reports a call before it gives up. Its other entries are about servers of tools,
     plugins and the like.
     """
+    if not _LOG_LINE.match(line):
+        return line
     failed = _FAILED_CALL.search(line)
     if failed is None or _OTHER_MODEL in failed[1]:
         return None
@@ -158,7 +160,6 @@ CLIS = (
             retry=r"^AI_APICallError: ",
             denied=r"permission requested: ([\w.-]{1,60})[^\n]{0,400}auto-rejecting",
         ),
-        log_line=_LOG_LINE,
         notice_in_log=_notice_in_log,
         # It gives up short waits within 80 s but sleeps through an hours-long Retry-After without an event.
         silent_wait="quota_window",

@@ -29,7 +29,6 @@ from paceline.agents.stream.lines import (
     salvage,
 )
 from paceline.agents.stream.record import RunRecord, shows_answer, was_stopped
-from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, text_at
 
 _LINES_BEFORE_STREAM = 8
@@ -288,7 +287,7 @@ class StdoutReader:
         if head.message is not None:
             self._record.counts.count_message(head.message)
             if head.message.usage is not None and not is_of_sub_agent(line):
-                self._record.counts.note_request(Tokens().plus(head.message.usage))
+                self._record.counts.note_request(head.message.usage)
         if head.type in self._dialect.progress and shows_answer(head):
             self._record.model_answered()
 

@@ -217,8 +217,8 @@ class TokenRecord:
     def note_request(self, sent: Tokens) -> None:
         """Take one request of the agent. Further parts of its answer repeat it."""
         if sent.sent:
-            first = sent if self.requests is None else self.requests.first
-            self.requests = Requests(first=first, last=sent)
+            last = Tokens().plus(sent)
+            self.requests = Requests(first=last if self.requests is None else self.requests.first, last=last)
 
     def count_message(self, message: MessageHead) -> None:
         """Add the usage of a message, or of a further part of it."""

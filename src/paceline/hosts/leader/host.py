@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from paceline.agents.dialect import RunSummary, bounded_answer
-from paceline.agents.launch import EnvironmentMemory
 from paceline.core.signals import Signal
 from paceline.core.values.session_output import Channel
 from paceline.detect import StreamReader
@@ -82,7 +81,6 @@ class LocalHost:
         self.home = home
         self.environ = dict(environ)
         self._lead = lead
-        self.environments = EnvironmentMemory()
 
     @property
     def user_home(self) -> str | None:
@@ -94,7 +92,6 @@ class LocalHost:
         launch = order.launch(
             self.environ,
             start_by=self._lead.trusted_until,
-            make_environment=self.environments.session_environment,
         )
         self._lead.check()
         return self.executor.start(launch)

@@ -15,7 +15,6 @@ from typing import cast
 import msgspec
 
 from paceline.agents.dialect import RunSummary
-from paceline.agents.launch import EnvironmentMemory
 from paceline.agents.stream.reader import summary_of
 from paceline.clock import Clock
 from paceline.core.signals import AnySignal, Signal
@@ -296,7 +295,6 @@ class HostSessions:
         self._outbox = outbox
         self._lease = lease
         self._time = time
-        self._environments = EnvironmentMemory()
         self._followed: dict[str, SessionReporter] = {}
         self.takes_new = True
         """Whether new sessions are started. Otherwise they are reported as never begun, and run elsewhere."""
@@ -445,7 +443,6 @@ class HostSessions:
         return order.launch(
             self._context.environ,
             start_by=self._lease.until,
-            make_environment=self._environments.session_environment,
         )
 
     def _follow(self, handle: Handle, wanted: Follow, *, is_catching_up: bool) -> None:
