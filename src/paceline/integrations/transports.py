@@ -13,9 +13,7 @@ import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline import protocols
 from paceline.client.daemon_client import Client
@@ -35,34 +33,6 @@ Header = tuple[bytes, bytes]
 _LIBRARIES = ("httpx", "httpx2")
 
 
-class TransportSettings(msgspec.Struct, frozen=True):
-    """The account of a transport's requests and how they wait, validated when the transport is created."""
-
-    provider: str
-    account: str
-    max_wait: float
-    session: str | None
-    priority: int
-
-
-def transport_settings(
-    account: str, provider: str | None, max_wait: float, session: str | None, priority: int
-) -> TransportSettings:
-    """Validate the arguments. `account` is `provider/account`, or the account alone if `provider` is given."""
-    path = check_name(account, "account") if provider is None else f"{provider}/{account}"
-    if len(path_scopes(path)) != 2:
-        raise InvalidInput(
-            f'account must be "provider/account", such as "anthropic/work-key", or an account with provider=;'
-            f" got {account!r:.80}"
-        )
-    if type(priority) is not int:
-        raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
-    if session is not None:
-        check_name(session, "session")
-    provider, name = path.split("/")
-    return TransportSettings(provider, name, check_seconds(max_wait, "max_wait"), session, priority)
-
-
 class HeldError(Exception):
     """The account is held until a person acts, so waiting is useless."""
 
@@ -80,40 +50,36 @@ def raise_if_held(deferred: Deferred) -> None:
 class LimitedRequest:
     """One request on its way. `now` is always the limiter's own time."""
 
-    def __init__(self, settings: TransportSettings, request: Request, now: float) -> None:
-        self.settings = settings
+    def __init__(self, provider: str, account: str, request: Request, now: float, max_wait: float) -> None:
         self.library = library_of(request)
         self.since = now
-        self.deadline = now + settings.max_wait
-        self.path = request.url.path
-        self.takes_slot = protocols.takes_slot(request.method, self.path)
+        self.deadline = now + max_wait
+        self.takes_slot = protocols.takes_slot(request.method, request.url.path)
         self.refused: Response | None = None
         """The last error response of the provider."""
+        self.name = protocols.detect_name(provider)
+        self._provider = provider
         self._headers = lowered_headers(request.headers)
         self._target: bytes = request.url.raw_path
-        self._family: protocols.Family = protocols.family_of(settings.provider, self.path)
-        self._name = protocols.detect_name(settings.provider)
-        body = self._body_of(request)
-        self._can_repeat = body is not None
-        reader = protocols.RequestReader()
-        reader.feed(body or b"")
-        if body is not None and reader.needs_whole:
-            reader.read_whole(body)
+        self._family: protocols.Family = protocols.family_of(provider, request.url.path)
+        reader, self._can_repeat = protocols.RequestReader(), True
+        try:
+            body: bytes = request.content
+        except self.library.RequestNotRead:  # it is streamed
+            self._can_repeat = False
+        else:
+            reader.feed(body)
+            if reader.needs_whole:
+                reader.read_whole(body)
         self.tokens = reader.tokens()
-        self.scope = protocols.scope_of(
-            settings.provider, settings.account, protocols.model_in_path(self.path) or reader.model
-        )
-
-    # -- before it is sent ---------------------------------------------------------------------------
+        model = protocols.model_in_path(request.url.path) or reader.model
+        self.scope = protocols.scope_of(provider, account, model)
 
     def login_refused(self) -> Response | None:
         """Return the response to a request with a subscription's login, which belongs to the vendor's own CLI."""
         key = protocols.presented_key(self._headers, self._target)
-        message = None if key is None else protocols.login_refusal(key.value, self.settings.provider)
+        message = None if key is None else protocols.login_refusal(key.value, self._provider)
         return None if message is None else self.own_response(protocols.OwnResponse(403, "subscription", message))
-
-    def seconds_left(self, now: float) -> float:
-        return max(0.0, self.deadline - now)
 
     def timed_out(self, error: SlotTimeout, now: float) -> Response:
         """Return the response after the wait for a slot ran out: the provider's own refusal, if there was one."""
@@ -121,28 +87,10 @@ class LimitedRequest:
             return self.refused
         return self.own_response(protocols.response_when_timed_out(str(error), error.deferred, now))
 
-    # -- after ---------------------------------------------------------------------------------------
-
-    def signals_at_head(self, response: Response, waited: float, now: float) -> list[Signal]:
-        """Add Paceline's headers to a success, and return the signals in its head: the remaining budget."""
-        response.headers["x-paceline-scope"] = self.scope
-        response.headers["x-paceline-waited-ms"] = str(round(waited * 1000))
-        return signals_of(self._name, response.status_code, lowered_headers(response.headers), b"", seen_at=now)
-
-    def signals_of_broken(self, response: Response, now: float) -> list[Signal]:
-        """Return the signals of an error whose status and headers came, but not its body."""
-        return signals_of_broken(self._name, response.status_code, lowered_headers(response.headers), seen_at=now)
-
-    def signals_at_end(
-        self, status: int, headers: list[Header], reader: protocols.ResponseReader | None, now: float
-    ) -> list[Signal]:
-        """Return the signals of a success that was read to its end, or as far as the client wanted."""
-        return signals_at_end(self._name, status, headers, error=b"", reader=reader, seen_at=now)
-
     def judge(self, response: Response, now: float) -> tuple[list[Signal], bool]:
         """Return the signals of an error response, and whether its request is to be sent again."""
         status, headers = response.status_code, lowered_headers(response.headers)
-        signals = signals_of(self._name, status, headers, response.content, seen_at=now)
+        signals = signals_of(self.name, status, headers, response.content, seen_at=now)
         is_retried = self._can_repeat and should_retry(signals, status, headers, now=now, deadline=self.deadline)
         self.refused = response
         return (with_pause(signals) if is_retried else signals), is_retried
@@ -151,14 +99,6 @@ class LimitedRequest:
         """Return the response with its whole body, as it came."""
         kept = [header for header in response.headers.raw if header[0].lower() != b"transfer-encoding"]
         return self.library.Response(response.status_code, headers=kept, content=body, extensions=response.extensions)
-
-    def _body_of(self, request: Request) -> bytes | None:
-        """Return the body if it can be sent again, None if it is streamed."""
-        try:
-            body: bytes = request.content
-        except self.library.RequestNotRead:
-            return None
-        return body
 
     def own_response(self, response: protocols.OwnResponse) -> Response:
         """Return a response in the provider's shape, so that its SDK raises the matching exception."""
@@ -317,11 +257,6 @@ def _run(steps: Coroutine[Any, Any, Result]) -> Result:
     raise RuntimeError("a blocking transport cannot wait for an event loop")
 
 
-def _connection_limits(library: ModuleType) -> Any:
-    """Return connection limits without a maximum: the slots already bound how many run at once."""
-    return library.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
-
-
 @functools.cache
 def _stream_of(kind: Any, library: ModuleType, base: str) -> type[_Stream]:
     """Return the stream class for a library, which accepts only subclasses of its own base class."""
@@ -329,42 +264,17 @@ def _stream_of(kind: Any, library: ModuleType, base: str) -> type[_Stream]:
     return stream
 
 
-class _Kind(NamedTuple):
-    """What sets the two kinds of transports apart, for httpx and httpx2 alike."""
-
-    takes: str
-    limiters: tuple[type, ...]
-    transport: str
-    send: str
-    close: str
-    stream: Any
-    stream_base: str
-
-
-_ASYNCIO = _Kind(
-    takes="SlotTransport takes a Limiter or a Client",
-    limiters=(Limiter, Client),
-    transport="AsyncHTTPTransport",
-    send="handle_async_request",
-    close="aclose",
-    stream=_AsyncStream,
-    stream_base="AsyncByteStream",
-)
-_BLOCKING = _Kind(
-    takes="SyncSlotTransport takes a Limiter",
-    limiters=(Limiter,),
-    transport="HTTPTransport",
-    send="handle_request",
-    close="close",
-    stream=_SyncStream,
-    stream_base="SyncByteStream",
-)
-
-
 class _Slots(Generic[Source]):
     """The work of a transport. Its parts may return awaitables or, in a blocking transport, plain values."""
 
-    _kind: ClassVar[_Kind] = _BLOCKING
+    _takes: ClassVar[str]
+    _limiters: ClassVar[tuple[type, ...]]
+    _transport: ClassVar[str]
+    """The plain transport of httpx and httpx2 alike, and how it sends; the same of its streams and responses."""
+    _sending: ClassVar[str]
+    _closing: ClassVar[str]
+    _stream: ClassVar[type[_Stream]]
+    _stream_base: ClassVar[str]
 
     def __init__(
         self,
@@ -377,11 +287,24 @@ class _Slots(Generic[Source]):
         session: str | None = None,
         priority: int = 0,
     ) -> None:
+        if not isinstance(limiter, self._limiters):
+            raise InvalidInput(f"{self._takes} first; got {limiter!r:.80}")
+        path = check_name(account, "account") if provider is None else f"{provider}/{account}"
+        if len(path_scopes(path)) != 2:
+            raise InvalidInput(
+                f'account must be "provider/account", such as "anthropic/work-key", or an account with provider=;'
+                f" got {account!r:.80}"
+            )
+        if type(priority) is not int:
+            raise InvalidInput(f"priority must be a whole number; got {priority!r:.80}")
+        if session is not None:
+            check_name(session, "session")
         self._limiter = limiter
-        if not isinstance(self._limiter, self._kind.limiters):
-            raise InvalidInput(f"{self._kind.takes} first; got {limiter!r:.80}")
         self._now = limiter.clock.now
-        self._settings = transport_settings(account, provider, max_wait, session, priority)
+        self._provider, self._account = path.split("/")
+        self._max_wait = check_seconds(max_wait, "max_wait")
+        self._session = session
+        self._priority = priority
         self._inner = transport
 
     def _read(self, response: Response) -> Any:
@@ -393,12 +316,13 @@ class _Slots(Generic[Source]):
         raise NotImplementedError
 
     def _send(self, request: Request) -> Any:
-        return getattr(self._inner, self._kind.send)(request)
+        return getattr(self._inner, self._sending)(request)
 
     async def _handle(self, request: Request) -> Response:
-        limited = LimitedRequest(self._settings, request, self._now())
-        if self._inner is None:
-            self._inner = getattr(limited.library, self._kind.transport)(limits=_connection_limits(limited.library))
+        limited = LimitedRequest(self._provider, self._account, request, self._now(), self._max_wait)
+        if self._inner is None:  # the slots already bound how many connections are busy
+            limits = limited.library.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+            self._inner = getattr(limited.library, self._transport)(limits=limits)
         if (refused := limited.login_refused()) is not None:
             return refused
         if not limited.takes_slot:
@@ -414,16 +338,14 @@ class _Slots(Generic[Source]):
             try:
                 response = await _settled(self._send(request))
                 if response.status_code < 400:
-                    await holder.report(limited.signals_at_head(response, holder.slot.waited, self._now()))
-                    response.stream = self._counted(limited, response, holder)
-                    return response
+                    return await self._counted(limited, response, holder)
                 whole = limited.with_body(response, await self._read_error(limited, response, holder))
                 signals, is_retried = limited.judge(whole, self._now())
                 await holder.report(signals)
             except BaseException:
                 try:
                     if response is not None:
-                        await _settled(getattr(response, self._kind.close)())
+                        await _settled(getattr(response, self._closing)())
                 finally:
                     await holder.abandon()
                 raise
@@ -435,32 +357,43 @@ class _Slots(Generic[Source]):
         try:
             body: bytes = await _settled(self._read(response))
         except Exception:
-            await holder.report(limited.signals_of_broken(response, self._now()))
+            headers = lowered_headers(response.headers)
+            await holder.report(signals_of_broken(limited.name, response.status_code, headers, seen_at=self._now()))
             raise
         return body
 
     def _options(self, limited: LimitedRequest) -> dict[str, Any]:
         return {
-            "session": self._settings.session,
-            "priority": self._settings.priority,
+            "session": self._session,
+            "priority": self._priority,
             "since": limited.since,
             "tokens": limited.tokens,
-            "timeout": limited.seconds_left(self._now()),
+            "timeout": max(0.0, limited.deadline - self._now()),
             "on_queued": raise_if_held,
         }
 
-    def _counted(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> Any:
-        headers = lowered_headers(response.headers)
+    async def _counted(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> Response:
+        """Return a success with Paceline's headers. Report its head now, and its tokens at its end."""
+        response.headers["x-paceline-scope"] = limited.scope
+        response.headers["x-paceline-waited-ms"] = str(round(holder.slot.waited * 1000))
+        name, status, headers = limited.name, response.status_code, lowered_headers(response.headers)
+        await holder.report(signals_of(name, status, headers, b"", seen_at=self._now()))
         reader = protocols.response_reader(headers)
-        at_end = functools.partial(limited.signals_at_end, response.status_code, headers, reader)
-        stream = _stream_of(self._kind.stream, limited.library, self._kind.stream_base)
-        return stream(response.stream, reader, holder, lambda: at_end(self._now()))
+
+        def at_end() -> list[Signal]:
+            return signals_at_end(name, status, headers, error=b"", reader=reader, seen_at=self._now())
+
+        stream = _stream_of(self._stream, limited.library, self._stream_base)
+        response.stream = stream(response.stream, reader, holder, at_end)
+        return response
 
 
 class AsyncSlots(_Slots[Limiter | Client]):
     """The work of `SlotTransport`, which adds a base class of httpx or httpx2."""
 
-    _kind = _ASYNCIO
+    _takes, _limiters = "SlotTransport takes a Limiter or a Client", (Limiter, Client)
+    _transport, _sending, _closing = "AsyncHTTPTransport", "handle_async_request", "aclose"
+    _stream, _stream_base = _AsyncStream, "AsyncByteStream"
 
     async def handle_async_request(self, request: Any) -> Any:
         return await self._handle(request)
@@ -484,6 +417,10 @@ class AsyncSlots(_Slots[Limiter | Client]):
 
 class SyncSlots(_Slots[Limiter]):
     """The work of `SyncSlotTransport`: the same, blocking the calling thread."""
+
+    _takes, _limiters = "SyncSlotTransport takes a Limiter", (Limiter,)
+    _transport, _sending, _closing = "HTTPTransport", "handle_request", "close"
+    _stream, _stream_base = _SyncStream, "SyncByteStream"
 
     def handle_request(self, request: Request) -> Response:
         return _run(self._handle(request))

@@ -59,20 +59,8 @@ class EventListener:
             self._is_delivering = False
 
     def emit(self, name: str, at: float, scope: str, fields: dict[str, object]) -> None:
-        """Deliver one event of a slot; without the queue while it is empty, because every slot emits two."""
-        event = Event(name, at, scope, None, fields)
-        if self._is_delivering or self._pending:
-            self.deliver((event,))
-            return
-        self._is_delivering = True
-        try:
-            self._on_event(event)
-        except Exception:
-            log.exception("on_event failed for %s", name)
-        finally:
-            self._is_delivering = False
-        if self._pending:
-            self.deliver(())
+        """Deliver one event of a slot."""
+        self.deliver((Event(name, at, scope, None, fields),))
 
 
 def namespace_of(ticket_id: str) -> str:

@@ -89,45 +89,46 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class _ThreadSlot:
-    """The issuer of a slot for another thread. Its calls return once the limiter has carried them out."""
+    """The issuer of a slot for the `with` block of a thread. Its calls return once the limiter has carried them out.
 
-    def __init__(self, call: Callable[[Callable[[], None]], None], slot: Slot) -> None:
+    Only the loop touches its fields, so that an interrupt cannot lose a slot.
+    """
+
+    def __init__(self, call: Callable[[Callable[[], None]], None]) -> None:
         self._call = call
-        self._slot = slot
-
-    def leave(self, _: Slot, *, learns: bool) -> None:
-        self._call(self._slot.release if learns else self._slot.abandon)
-
-    def renew(self, _: Slot) -> None:
-        self._call(self._slot.renew)
-
-    def report(self, _: Slot, signal: Signal) -> None:
-        self._call(lambda: self._slot.report(signal))
-
-    def is_held(self, _: Slot) -> bool:
-        return not self._slot.lost
-
-    def is_canary(self, _: Slot) -> bool:
-        return self._slot.is_canary
-
-
-class _Visit:
-    """One `with` block of a thread. Only the loop touches its fields, so that an interrupt cannot lose a slot."""
-
-    def __init__(self) -> None:
         self._slot: Slot | None = None
         self._is_over = False
 
-    def take(self, slot: Slot) -> Slot:
-        self._slot = slot
+    async def enter(self, enter: Callable[[], Coroutine[None, None, Slot]]) -> Slot:
+        self._slot = await enter()
         if self._is_over:  # the thread was interrupted before it got the slot
-            slot.abandon()
-        return slot
+            self._slot.abandon()
+        return self._slot
 
     def end(self) -> None:
         self._is_over = True
         if self._slot is not None:
             self._slot.release()
+
+    @property
+    def _taken(self) -> Slot:
+        assert self._slot is not None
+        return self._slot
+
+    def leave(self, _: Slot, *, learns: bool) -> None:
+        self._call(self._taken.release if learns else self._taken.abandon)
+
+    def renew(self, _: Slot) -> None:
+        self._call(self._taken.renew)
+
+    def report(self, _: Slot, signal: Signal) -> None:
+        self._call(lambda: self._taken.report(signal))
+
+    def is_held(self, _: Slot) -> bool:
+        return not self._taken.lost
+
+    def is_canary(self, _: Slot) -> bool:
+        return self._taken.is_canary
 
 
 class FromThread:
@@ -149,25 +150,20 @@ class FromThread:
 
         `on_queued` is called on the limiter's loop.
         """
-        visit = _Visit()
-        request = AdmissionRequest(scope, leased=False, **options)
-
-        async def enter() -> Slot:
-            return visit.take(await self._enter(request))
-
+        mine, request = _ThreadSlot(self.call), AdmissionRequest(scope, leased=False, **options)
         loop = self._home.open_loop()
         waiting = None
         try:
-            waiting = asyncio.run_coroutine_threadsafe(enter(), loop)
+            waiting = asyncio.run_coroutine_threadsafe(mine.enter(lambda: self._enter(request)), loop)
             slot = _result(waiting, loop)
-            yield Slot(_ThreadSlot(self.call, slot), slot._granted, slot.scope, slot.session)
+            yield Slot(mine, slot._granted, slot.scope, slot.session)
         finally:
             if waiting is not None:
                 waiting.cancel()
             try:
-                self.call(visit.end)
+                self.call(mine.end)
             except BaseException:  # interrupted again: the slot must come back, but is not waited for
-                self._home.open_loop().call_soon_threadsafe(visit.end)
+                self._home.open_loop().call_soon_threadsafe(mine.end)
                 raise
 
     def call(self, function: Callable[[], Result]) -> Result:
