@@ -438,7 +438,7 @@ async def test_an_unknown_address_names_the_pools() -> None:
     assert b"its pools are: team" in got.body
 
 
-def test_the_sessions_of_a_pool_are_bounded() -> None:
+async def test_the_sessions_of_a_pool_are_bounded() -> None:
     access = RequestAccess([account("http://127.0.0.1:9", "key-a")], token="t" * 20, environ={"WORK_KEY": "sk-a"})
     pool = KeyPoolSettings(name="team", accounts=("key-a",))
     access.use_pools({"team": pool})
@@ -446,7 +446,7 @@ def test_the_sessions_of_a_pool_are_bounded() -> None:
     pools, limiter = KeyPools(access, ModelNames(), SpendLedger(price_list(), clock)), Limiter(clock=clock)
     head = RequestHead("POST", TEAM, [(b"x-api-key", b"t" * 20)])
 
-    arrived = access.authorize(head)
+    arrived = await access.let_in(head)
     choice = pools.choose(PoolRequest(head, pool, "opus", None, arrived), limiter, AdmissionRequest)
     assert choice is not None
 

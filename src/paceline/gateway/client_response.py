@@ -7,9 +7,10 @@ body as it comes, framed for the client's HTTP version. Never here: where a resp
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
 from paceline.gateway.routes import CallRecord
@@ -41,21 +42,10 @@ Members = dict[str, msgspec.Raw]
 _OBJECT = msgspec.json.Decoder(Members)
 
 
-class ClientFlow(Protocol):
-    """uvicorn's `FlowControl` of the client's connection."""
-
-    read_paused: bool
-    write_paused: bool
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
 class RequestBody:
     """The part of the body that has arrived so far."""
 
-    def __init__(self, flow: ClientFlow) -> None:
+    def __init__(self, flow: FlowControl) -> None:
         self.pieces: list[bytes] = []
         self.size = 0
         self.is_complete = False
@@ -68,7 +58,7 @@ class RequestBody:
         self._members: Members | None = None
 
     @classmethod
-    def whole(cls, data: bytes, flow: ClientFlow) -> Self:
+    def whole(cls, data: bytes, flow: FlowControl) -> Self:
         body = cls(flow)
         body.receive(data)
         body.end()

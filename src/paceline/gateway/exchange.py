@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +27,6 @@ from paceline.gateway.client_response import (
     CONTINUE,
     KEPT_BYTES,
     WAITING_BYTES,
-    ClientFlow,
     ClientResponse,
     Members,
     RequestBody,
@@ -61,22 +60,10 @@ from paceline.metrics import MetricsRegistry
 from paceline.protocols.responses import is_idempotent, should_retry
 from paceline.settings.model import KeyPoolSettings, price_list
 
+if TYPE_CHECKING:
+    from paceline.gateway.server_protocol import ServerProtocol
+
 log = logging.getLogger("paceline.gateway")
-
-
-class ClientConnection(Protocol):
-    """The client's connection."""
-
-    transport: asyncio.Transport
-    serving: "Exchange | None"
-    """The exchange whose turn it is on this connection."""
-
-    @property
-    def flow(self) -> ClientFlow: ...
-
-    def on_response_complete(self) -> None: ...
-
-    def check_time(self, now: float) -> None: ...
 
 
 class Exchange:
@@ -89,7 +76,7 @@ class Exchange:
     """uvicorn wakes its own cycles with it. Nobody waits for this one."""
 
     def __init__(
-        self, gateway: "Gateway", client: ClientConnection, head: RequestHead, *, is_old: bool, keep_alive: bool
+        self, gateway: "Gateway", client: "ServerProtocol", head: RequestHead, *, is_old: bool, keep_alive: bool
     ) -> None:
         self.response_complete = False
         self.disconnected = False
@@ -611,7 +598,7 @@ class Gateway:
         self.calls.failures = self.key_pools.failures.listed
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
-        self.connections: set[ClientConnection] = set()
+        self.connections: set[ServerProtocol] = set()
         self._pools: dict[Origin, UpstreamPool] = {}
         self._stops_at: float | None = None
         self._drained = asyncio.Event()

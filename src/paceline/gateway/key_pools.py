@@ -8,7 +8,8 @@ import logging
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2s
 from typing import Literal
 from urllib.parse import quote
@@ -21,7 +22,6 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.status import ScopeStatus
 from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError
-from paceline.gateway.client_response import Members
 from paceline.gateway.http_heads import header_value
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest, check_model, check_price
 from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError, ModelNames
@@ -137,6 +137,13 @@ class Choice(msgspec.Struct):
     waiting: SlotContext
     body: bytes | None = None
     fallback: str | None = None
+    deferred: Deferred | None = None
+    """Why the account has no slot now."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the account has no slot for another reason than that it lacks room."""
+        return self.deferred is not None and self.deferred.reason in _CLOSED
 
 
 class PoolRequest(msgspec.Struct):
@@ -148,7 +155,7 @@ class PoolRequest(msgspec.Struct):
     session: str | None
     arrived: UpstreamRequest
     """The request as it was let in, with the key of one of the accounts."""
-    members: Members | None = None
+    members: Mapping[str, msgspec.Raw] | None = None
     refused_by: set[str] = msgspec.field(default_factory=set)
     """Accounts that refused it in a way that waiting does not change."""
     failure: UpstreamError | None = None
@@ -165,13 +172,6 @@ class PoolRequest(msgspec.Struct):
             return False
         self.refused_by.add(request.route.account.name)
         return True
-
-
-class _Candidate(msgspec.Struct):
-    """An account that has no slot now, and why."""
-
-    choice: Choice
-    deferred: Deferred
 
 
 class KeyPools:
@@ -198,31 +198,29 @@ class KeyPools:
         """
         if request.arrived.client is not None:  # no other account would take a key that was revoked meanwhile
             self._access.keys.check_present(request.arrived.client)
-        deferred: list[_Candidate] = []
+        deferred: list[Choice] = []
         useless: list[GatewayError] = []
         for choice in self._choices(request, limiter, admission, useless):
             account = choice.request.route.account
             is_last_resort = choice.fallback is not None or self.failures.is_tried_last(
                 account.name, limiter.clock.now()
             )
-            if is_last_resort and any(not _is_closed(each) for each in deferred):
+            if is_last_resort and not all(each.is_closed for each in deferred):
                 break  # an open account will have room; the choices that follow are last resorts too
-            try:
-                verdict = choice.waiting.enter_now()
-            except CapacityError:
-                verdict = None  # nothing is granted now; the wait ends, or says why
-            if verdict is None:
+            with suppress(CapacityError):  # nothing is granted now; the wait ends, or says why
+                choice.deferred = choice.waiting.enter_now()
+            if choice.deferred is None:
                 request.choice = choice
                 return choice
             refused = None if choice.request.has_own_key else refused_key(limiter, account)
             if refused is not None:
                 useless.append(refused)
             else:
-                deferred.append(_Candidate(choice, verdict))
-        best = best_to_wait_for(deferred)
-        request.choice = None if best is None else best.choice
-        if best is None and not request.refused_by:
-            raise all_held(request.pool.name, [each.deferred.detail for each in deferred], useless)
+                deferred.append(choice)
+        request.choice = best_to_wait_for(deferred)
+        if request.choice is None and not request.refused_by:
+            held = [each.deferred.detail for each in deferred if each.deferred is not None]
+            raise all_held(request.pool.name, held, useless)
         return request.choice
 
     def _choices(
@@ -238,7 +236,8 @@ class KeyPools:
         def rank(account: Account) -> tuple[bool, bool, float, int]:
             name = account.name
             scope = scope_of(account.provider, name, request.model)
-            load = max(load_of(*limiter.demand(account.scope)), load_of(*limiter.demand(scope)))
+            demands = limiter.demand(account.scope), limiter.demand(scope)
+            load = max(demand / (limit or UNLIMITED_AS) for demand, limit in demands)
             is_new = kept is not None and name != kept
             return self.failures.is_tried_last(name, now), is_new, load, self._used_at.get(name, 0)
 
@@ -336,29 +335,19 @@ class KeyPools:
 # -- the rules -----------------------------------------------------------------------------------
 
 
-def load_of(demand: int, limit: int | None) -> float:
-    """Return how much of its limit a scope uses: calls that run, wait and cool down."""
-    return demand / (limit or UNLIMITED_AS)
-
-
 def is_shut(status: ScopeStatus) -> bool:
     """Return whether the scope admits nobody now, however much room it has."""
     return status.held is not None or status.paused or any(each.state != "open" for each in status.windows)
 
 
-def best_to_wait_for(candidates: Sequence[_Candidate]) -> _Candidate | None:
+def best_to_wait_for(choices: Sequence[Choice]) -> Choice | None:
     """Return the first one that only lacks room, else the one that opens first. None if all are held."""
-    waits = [each for each in candidates if each.deferred.reason != "held"]
-    for each in waits:
-        if not _is_closed(each):
-            return each
-    return min(
-        waits, key=lambda each: math.inf if each.deferred.retry_at is None else each.deferred.retry_at, default=None
-    )
-
-
-def _is_closed(candidate: _Candidate) -> bool:
-    return candidate.deferred.reason in _CLOSED
+    waits = [(each, why) for each in choices if (why := each.deferred) is not None and why.reason != "held"]
+    for choice, _ in waits:
+        if not choice.is_closed:
+            return choice
+    opening = min(waits, key=lambda each: math.inf if each[1].retry_at is None else each[1].retry_at, default=None)
+    return None if opening is None else opening[0]
 
 
 def refused_key(limiter: Limiter, account: Account) -> GatewayError | None:
@@ -404,7 +393,9 @@ def refuses_key(status: int, signals: Sequence[Signal]) -> bool:
     return status in _NEXT_KEY_STATUSES or any(isinstance(signal, _ABOUT_THE_KEY) for signal in signals)
 
 
-def with_model(head: RequestHead, members: Members | None, model: str) -> tuple[RequestHead, bytes | None] | None:
+def with_model(
+    head: RequestHead, members: Mapping[str, msgspec.Raw] | None, model: str
+) -> tuple[RequestHead, bytes | None] | None:
     """Return the head and the body of a request with another model. None if there is no model to replace.
 
     All other members of the body keep their bytes.

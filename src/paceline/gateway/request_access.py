@@ -26,8 +26,7 @@ from paceline.engine.commands import KEY_PREFIX, digest_of_key, present_keys, sc
 from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.client_response import KEPT_BYTES, RequestBody, parsed
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings
-from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name, kept_model
-from paceline.gateway.spend_ledger import unpriced
+from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name, kept_model, unpriced
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.limiter.slot import SlotGroup
 from paceline.protocols import Family, key_position, login_refusal, with_key
@@ -63,7 +62,14 @@ class BackgroundStore:
         self._lock = threading.Lock()
 
     def client_keys(self) -> Sequence[HashedKey]:
-        return self._read(lambda store: store.client_keys())
+        if not self._lock.acquire(timeout=LONGEST_READ_SECONDS):
+            raise StoreBusy("an earlier reading has not ended yet")
+        try:
+            if self._store is None:
+                self._store = self._open_store()
+            return self._store.client_keys()
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Close the store, unless a reading hangs: it ends with the process."""
@@ -73,16 +79,6 @@ class BackgroundStore:
                     self._store.close()
             finally:
                 self._lock.release()
-
-    def _read(self, query: Callable[[Store], Answer]) -> Answer:
-        if not self._lock.acquire(timeout=LONGEST_READ_SECONDS):
-            raise StoreBusy("an earlier reading has not ended yet")
-        try:
-            if self._store is None:
-                self._store = self._open_store()
-            return query(self._store)
-        finally:
-            self._lock.release()
 
 
 class ClientKeys:
@@ -133,10 +129,6 @@ class ClientKeys:
             "these; a key made with --all-paths may do it"
         )
         raise GatewayError(403, "path_not_allowed", message)
-
-    def is_due(self, seconds: float) -> bool:
-        """Return whether the keys were not read within these seconds."""
-        return self._read is not None and self._read_at <= self._now() - seconds
 
     async def catch_up(self, seconds: float) -> None:
         """Read the keys again unless that was done within these seconds. A store that fails leaves them as they are.
@@ -357,31 +349,19 @@ class RequestAccess:
         return self._routes.family(head.target.partition(b"?")[0])
 
     async def let_in(self, head: RequestHead) -> UpstreamRequest:
-        """Return the request to forward, by the keys of clients as they are now. Raises `GatewayError`."""
-        if self.keys.is_due(READ_AGAIN_SECONDS) and presents_client_key(head):
-            await self.keys.catch_up(READ_AGAIN_SECONDS)
-        try:
-            return self.authorize(head)
-        except GatewayError as error:
-            if error.code != INVALID_TOKEN or not presents_client_key(head):
-                raise
-        await self.keys.catch_up(MISS_SECONDS)  # it may have been made a moment ago
-        try:
-            return self.authorize(head)
-        except GatewayError as error:
-            if error.code == INVALID_TOKEN and self.keys.is_outage:
-                message = "this key is not known, and the keys cannot be read now; try again"
-                raise GatewayError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS) from None
-            raise
+        """Return the request to forward, by the keys of clients as they are now. Raises `GatewayError`.
 
-    def authorize(self, head: RequestHead) -> UpstreamRequest:
-        """Return the request to forward. With a pool in its path, it has the key of one of its accounts."""
+        With a pool in its path, it has the key of one of its accounts.
+        """
         if head.method == "TRACE":  # its response would contain the account's key
             raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
-        sorted_headers = head.sorted_headers or self._sorted(head)
+        sorted_headers = head.sorted_headers or SortedHeaders(head)
+        if head.sorted_headers is None:
+            self._check_origin(sorted_headers.read)
+            head.sorted_headers = sorted_headers  # the next request on the connection may have the same
         path = head.target.partition(b"?")[0]
         name = account_name(path)
-        login = self._check_token(name, sorted_headers.ours, sorted_headers.presented)
+        login = await self._login(name, sorted_headers)
         if login.client is not None:
             check_key_address(login.client, name)
         account, pool = None, self._routes.resolve(path).pool
@@ -396,7 +376,9 @@ class RequestAccess:
         route, position = self._routes.resolve(path, account), login.position
         target = route.path + mark + query
         if position is None:
-            _check_logins(sorted_headers.presented, route.account.provider)
+            for key in sorted_headers.presented:
+                if (refusal := login_refusal(key.value, route.account.provider)) is not None:
+                    raise GatewayError(403, "subscription", refusal)
             key_headers = sorted_headers.raw_keys
         else:
             wanted = key_position(route.account.provider, route.family, position)
@@ -404,10 +386,13 @@ class RequestAccess:
         takes_slot = head.method == "POST" and route.is_model_call
         if takes_slot:
             sorted_headers.accept_readable()
+        framing = b"Transfer-Encoding: chunked\r\n" if sorted_headers.is_chunked else b""
+        lines = (sorted_headers.lines, header_lines(key_headers), framing)
         request = UpstreamRequest(
             route=route,
             method=head.method,
-            head=_head_bytes(head.method, target, route.origin.authority, sorted_headers, key_headers),
+            head=b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n"
+            % (head.method.encode(), target, route.origin.authority, *lines),
             headers=sorted_headers.forwarded,
             has_own_key=position is None,
             is_chunked=sorted_headers.is_chunked,
@@ -447,13 +432,6 @@ class RequestAccess:
             return BodyRules(f"the key {key.name}", "a limit of tokens", key)
         return None
 
-    def _sorted(self, head: RequestHead) -> "SortedHeaders":
-        """Return the headers of a request, which must come from no web page, and keep them in its head."""
-        sorted_headers = SortedHeaders(head)
-        self._check_origin(sorted_headers.read)
-        head.sorted_headers = sorted_headers
-        return sorted_headers
-
     def _check_origin(self, read: dict[bytes, bytes]) -> None:
         """Reject requests of web pages. No page may spend money, not even one that knows the token."""
         host = read.get(b"host", b"").lower()
@@ -464,24 +442,27 @@ class RequestAccess:
         if is_other_page or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
             raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
 
-    def _check_token(self, account: str, ours: dict[bytes, bytes], presented: list[PresentedKey]) -> Login:
-        """Return the token of the request. Raises `GatewayError` if there is none.
-
-        Sessions of the account have a key of their own in its place, and so have clients.
-        """
-        given: list[tuple[KeyPosition | None, bytes]] = [(key.position, key.value) for key in presented]
-        if beside := ours.get(b"x-paceline-token"):
+    async def _login(self, account: str, sorted_headers: "SortedHeaders") -> Login:
+        """Return what lets the request in: a token, the key of a session of the account, or that of a client."""
+        given: list[tuple[KeyPosition | None, bytes]] = [(key.position, key.value) for key in sorted_headers.presented]
+        if beside := sorted_headers.ours.get(b"x-paceline-token"):
             given.append((None, beside))
-        tokens = [each for each in given if not is_client_key(each[1])]
+        of_clients = [each for each in given if is_client_key(each[1])]
+        tokens = [each for each in given if each not in of_clients] if of_clients else given
         for position, secret in tokens:
             if self._is_token(secret):
                 return Login(position, secret)
         for position, secret in tokens if account in self.accounts else ():
             if self._is_session_key(account, secret):
                 return Login(position, secret)
-        for position, secret in given:
-            if (client := self.keys.find(secret)) is not None:
-                return Login(position, secret, client)
+        for seconds in (READ_AGAIN_SECONDS, MISS_SECONDS) if of_clients else ():  # it may have been made just now
+            await self.keys.catch_up(seconds)
+            for position, secret in of_clients:
+                if (client := self.keys.find(secret)) is not None:
+                    return Login(position, secret, client)
+        if of_clients and self.keys.is_outage:
+            message = "this key is not known, and the keys cannot be read now; try again"
+            raise GatewayError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS)
         raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)
 
     def _key(self, account: Account) -> bytes:
@@ -532,7 +513,9 @@ class SortedHeaders:
             named |= {b"accept-encoding"}
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
-        self.presented = _presented(self.keys, head.target)
+        found = [*(key_in_header(name, value) for name, value in self.keys), key_in_query(head.target)]
+        self.presented: list[PresentedKey] = [key for key in found if key is not None]
+        """The keys in all key positions of the request."""
 
     @property
     def lines(self) -> bytes:
@@ -566,30 +549,6 @@ def _is_chunked(transfer_encoding: bytes) -> bool:
     return True
 
 
-def _head_bytes(
-    method: str, target: bytes, authority: bytes, sorted_headers: SortedHeaders, keys: list[Header]
-) -> bytes:
-    framing = b"Transfer-Encoding: chunked\r\n" if sorted_headers.is_chunked else b""
-    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
-        method.encode(), target, authority, sorted_headers.lines, header_lines(keys), framing,
-    )  # fmt: skip
-
-
-def _presented(keys: list[Header], target: bytes) -> list[PresentedKey]:
-    """Return the keys in all key positions of the request."""
-    found = [key_in_header(name, value) for name, value in keys]
-    if b"key=" in target:
-        found.append(key_in_query(target))
-    return [key for key in found if key is not None]
-
-
-def _check_logins(presented: list[PresentedKey], provider: str) -> None:
-    """Raise `GatewayError` if a key in any position is the login of a subscription."""
-    for key in presented:
-        if (message := login_refusal(key.value, provider)) is not None:
-            raise GatewayError(403, "subscription", message)
-
-
 def _session(ours: dict[bytes, bytes]) -> str | None:
     value = ours.get(b"x-paceline-session")
     if value is None:
@@ -618,11 +577,6 @@ def _seconds(ours: dict[bytes, bytes], name: bytes, least: float, most: float) -
         message = f"{name.decode()} must be a number of seconds from {least:g} to {most:g}"
         raise GatewayError(400, "bad_header", message)
     return seconds
-
-
-def presents_client_key(head: RequestHead) -> bool:
-    """Return whether a key of a client may be in the head. Others need not wait for a store."""
-    return _PREFIX in b" ".join([head.target, *[value for _, value in head.headers]])
 
 
 # -- the rules for bodies ------------------------------------------------------------------------

@@ -46,6 +46,13 @@ class BudgetError(GatewayError):
         """Whether it is about the account of a pool that was chosen, so that another one may serve the call."""
 
 
+def unpriced(model: str | None, whose: str) -> GatewayError:
+    """Return the error for a model that a budget could not count."""
+    named = "a call without a model" if model is None else f"the model {model!r:.80}"
+    message = f"{named} has no price, and the {whose} has a budget; add it to [prices]"
+    return GatewayError(403, "model_not_priced", message)
+
+
 PREFIX = b"/gateway/"
 USUAL_BASE_URLS = {
     "anthropic": "https://api.anthropic.com",

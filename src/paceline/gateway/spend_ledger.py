@@ -24,7 +24,7 @@ from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import scope_of_key
 from paceline.errors import LeadLost, StoreError
 from paceline.events import Event
-from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, CallRecord, GatewayError
+from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, CallRecord, unpriced
 from paceline.protocols import RequestReader, ResponseReader
 from paceline.settings.model import PriceList
 from paceline.store import Balances, BatchId, ClientKey, KeyBudget, SpendRow, Store
@@ -98,13 +98,6 @@ def limit_of_account(account: Account) -> Limit | None:
         return None
     budget = KeyBudget(account.daily_budget, "day")
     return Limit(f"account {account.name}", account.scope, budget, None, account.name)
-
-
-def unpriced(model: str | None, whose: str) -> GatewayError:
-    """Return the error for a model that a budget could not count."""
-    named = "a call without a model" if model is None else f"the model {model!r:.80}"
-    message = f"{named} has no price, and the {whose} has a budget; add it to [prices]"
-    return GatewayError(403, "model_not_priced", message)
 
 
 class SpendLedger:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -16,6 +16,9 @@ import msgspec
 
 from paceline.errors import InvalidInput
 from paceline.gateway.http_heads import Header, chunk, last_chunk, lowered
+
+if TYPE_CHECKING:
+    from paceline.gateway.upstream_call import UpstreamCall
 
 log = logging.getLogger("paceline.gateway")
 
@@ -90,22 +93,6 @@ class UpstreamError(Exception):
         self.is_timeout = is_timeout
 
 
-class Receiver(Protocol):
-    """The receiver of a response. Calls come in this order; `response_flushed` after each read from the network."""
-
-    def response_began(self, head: ResponseHead) -> None: ...
-
-    def response_data(self, data: bytes) -> None: ...
-
-    def response_flushed(self) -> None: ...
-
-    def response_ended(self, trailers: list[Header]) -> None: ...
-
-    def response_failed(self, error: UpstreamError) -> None: ...
-
-    def body_paused(self, is_paused: bool) -> None: ...
-
-
 class UpstreamConnection(asyncio.Protocol):
     """One connection, for one request at a time. If the upstream closes its half, the transport closes the other."""
 
@@ -113,7 +100,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._receiver: Receiver | None = None
+        self._receiver: UpstreamCall | None = None
         self._is_reading_paused = False
         self.moved_at = 0.0
         """When the last byte came or went, on the loop's clock."""
@@ -141,7 +128,9 @@ class UpstreamConnection(asyncio.Protocol):
     def is_usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, receiver: Receiver, head: bytes, body: list[bytes], *, is_head: bool, is_chunked: bool) -> None:
+    def send(
+        self, receiver: "UpstreamCall", head: bytes, body: list[bytes], *, is_head: bool, is_chunked: bool
+    ) -> None:
         """Begin a request. The part of its body that is there goes out with the head."""
         assert self._transport is not None
         self._reset(is_head=is_head)
@@ -238,7 +227,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._receiver is not None:
             self._receiver.body_paused(False)
 
-    def _end(self, receiver: Receiver) -> None:
+    def _end(self, receiver: "UpstreamCall") -> None:
         self._receiver = None
         if self._is_head:
             self._parser = httptools.HttpResponseParser(self)  # the old one waits for a body that never comes

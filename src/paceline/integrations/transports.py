@@ -267,14 +267,14 @@ def _stream_of(kind: Any, library: ModuleType, base: str) -> type[_Stream]:
 class _Slots(Generic[Source]):
     """The work of a transport. Its parts may return awaitables or, in a blocking transport, plain values."""
 
-    _takes: ClassVar[str]
-    _limiters: ClassVar[tuple[type, ...]]
-    _transport: ClassVar[str]
-    """The plain transport of httpx and httpx2 alike, and how it sends; the same of its streams and responses."""
-    _sending: ClassVar[str]
-    _closing: ClassVar[str]
-    _stream: ClassVar[type[_Stream]]
-    _stream_base: ClassVar[str]
+    _takes = "SyncSlotTransport takes a Limiter"
+    _limiters: ClassVar[tuple[type, ...]] = (Limiter,)
+    _transport = "HTTPTransport"
+    """The plain transport of httpx and httpx2 alike."""
+    _sending = "handle_request"
+    _closing = "close"
+    _stream: ClassVar[Any] = _SyncStream
+    _stream_base = "SyncByteStream"
 
     def __init__(
         self,
@@ -417,10 +417,6 @@ class AsyncSlots(_Slots[Limiter | Client]):
 
 class SyncSlots(_Slots[Limiter]):
     """The work of `SyncSlotTransport`: the same, blocking the calling thread."""
-
-    _takes, _limiters = "SyncSlotTransport takes a Limiter", (Limiter,)
-    _transport, _sending, _closing = "HTTPTransport", "handle_request", "close"
-    _stream, _stream_base = _SyncStream, "SyncByteStream"
 
     def handle_request(self, request: Request) -> Response:
         return _run(self._handle(request))
