@@ -6,7 +6,8 @@ from tests.views.fleets import NOW
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
 from paceline.errors import InvalidInput
 from paceline.events import Event
-from paceline.store import Campaign, OutcomeRecord, SqliteStore, UnitCounts, UnitSpec
+from paceline.store import Campaign, OutcomeRecord, SqliteStore, Store, UnitCounts, UnitSpec
+from paceline.testing.store_steps import add, claim, ended, names, record, specs
 from paceline.views import units
 from paceline.views.units import (
     PageStart,
@@ -143,3 +144,51 @@ def test_the_history_is_the_last_events_of_the_unit_however_many_there_are(monke
     store.append_events(events)
 
     assert [stored.event.at - NOW for stored in unit_history(store, "docs/a")] == [54, 56, 58]
+
+
+# -- searching and ordering ------------------------------------------------------------------------------
+
+
+def _units_in_all_states() -> Store:
+    store = SqliteStore.in_memory()
+    add(store, specs("done", "failed", "runs", "later-1", "later-2"))
+    add(store, specs("x"), "day")
+    done, failed = claim(store, 2, account="own")
+    record(store, [ended(done, "succeeded"), ended(failed, "failed")])
+    claim(store, account="max-2")
+    return store
+
+
+def _found(store: Store, query: UnitQuery, limit: int = 10) -> list[str]:
+    """Return the names of all units that the query finds, read in pages of that length."""
+    found: list[str] = []
+    cursor: str | None = None
+    for _ in range(100):
+        page = read_units(store, query, limit=limit, cursor=cursor)
+        found += names(page.units)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+def test_units_are_found_by_a_part_of_their_id_reason_or_account() -> None:
+    store = _units_in_all_states()
+
+    assert _found(store, UnitQuery(search="LATER")) == ["later-1", "later-2"]
+    assert _found(store, UnitQuery(search="it fail")) == ["failed"]
+    assert _found(store, UnitQuery(search="max-2")) == ["runs"]
+    assert _found(store, UnitQuery(search="later", campaign="day")) == []
+    assert _found(store, UnitQuery(search="50%_")) == []
+
+
+def test_units_that_need_attention_come_first_page_by_page() -> None:
+    store = _units_in_all_states()
+
+    ordered = _found(store, UnitQuery(order="attention"))
+    assert ordered == _found(store, UnitQuery(order="attention"), limit=1)
+    assert ordered == ["runs", "failed", "later-1", "later-2", "x", "done"]
+    assert _found(store, UnitQuery(order="attention", search="n"), limit=2) == [
+        *("runs", "failed", "later-1", "later-2"),  # in the campaign `night`
+        "done",
+    ]

@@ -231,12 +231,20 @@ def build_document(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
     nothing = {"context": Provide(lambda: None, sync_to_thread=False)}
     app = Litestar(routes, dependencies=nothing, openapi_config=CONFIG, logging_config=None)
     document: dict[str, Any] = msgspec.to_builtins(app.openapi_schema.to_schema())  # defaults may be structs
-    bodies = _bodies(app)
+    handlers = {route.path_format: getattr(route, "route_handlers", ()) for route in app.routes}
+    bodies: dict[tuple[str, str], type] = {
+        (path, method.lower()): handler.opt["body"]
+        for path, found in handlers.items()
+        for handler in found
+        if "body" in handler.opt
+        for method in handler.http_methods
+    }
     kinds = [ErrorBody, ConcurrencyErrorBody, *bodies.values()]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     refs = dict(zip(kinds, schemas, strict=True))
     document.setdefault("components", {}).setdefault("schemas", {}).update(components)
-    for kind in _structs_in(_answers(app)) - _structs_in(bodies.values()):
+    answers = [kind for found in handlers.values() for handler in found for kind in _answers_of(handler)]
+    for kind in _structs_in(answers) - _structs_in(bodies.values()):
         _describe_sent(document["components"]["schemas"].get(kind.__name__, {}), kind)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
@@ -250,21 +258,9 @@ def build_document(routes: Sequence[BaseRouteHandler]) -> dict[str, Any]:
     return document
 
 
-def _bodies(app: Litestar) -> dict[tuple[str, str], type]:
-    """Return the type of each request body, by path and method as the document has them."""
-    return {
-        (route.path_format, method.lower()): handler.opt["body"]
-        for route in app.routes
-        for handler in getattr(route, "route_handlers", ())
-        if "body" in handler.opt
-        for method in handler.http_methods
-    }
-
-
-def _answers(app: Litestar) -> list[Any]:
-    handlers = [each for route in app.routes for each in getattr(route, "route_handlers", ())]
-    declared = [spec.data_container for each in handlers for spec in (each.responses or {}).values()]
-    return [*(each.parsed_fn_signature.return_type.annotation for each in handlers), *declared]
+def _answers_of(handler: Any) -> list[Any]:
+    declared = [spec.data_container for spec in (handler.responses or {}).values()]
+    return [handler.parsed_fn_signature.return_type.annotation, *declared]
 
 
 def _structs_in(kinds: Iterable[Any]) -> set[type[msgspec.Struct]]:

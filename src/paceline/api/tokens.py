@@ -6,7 +6,6 @@ each reads the registry again while it runs. A revoked digest stays refused. Nev
 those.
 """
 
-import contextlib
 import hashlib
 import hmac
 import logging
@@ -15,7 +14,7 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -221,20 +220,6 @@ def load_token(path: Path, *, host: str | None = None) -> str:
     return token.decode("ascii")
 
 
-@contextlib.contextmanager
-def replacing_token(path: Path, *, host: str | None = None) -> Iterator[str]:
-    """Yield a new token. It replaces the one in the file at the end of the block, unless the block raises."""
-    try:
-        fresh, token = _write_token(path, host)
-    except OSError as error:
-        raise InvalidSettings(f"{path} cannot be written: {error.strerror}") from error
-    try:
-        yield token
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
 def _make(path: Path, host: str | None) -> None:
     """Create the file whole or not at all, and never replace one: two commands may create it at once."""
     fresh, _ = _write_token(path, host)
@@ -332,9 +317,17 @@ def rotate_token(store: Store, home: Path, rights: Rights, host: str | None = No
     owner = TokenOwner(home=home, rights=rights, host=host)
     make_private(str(owner.file.parent))
     present = load_token(owner.file, host=host)
-    with store.together(), replacing_token(owner.file, host=host) as fresh:  # the file first: a failure keeps both
-        _register(store, owner, fresh, replaces=present)
-    return fresh
+    try:
+        fresh, token = _write_token(owner.file, host)
+    except OSError as error:
+        raise InvalidSettings(f"{owner.file} cannot be written: {error.strerror}") from error
+    try:
+        with store.together():
+            _register(store, owner, token, replaces=present)
+            fresh.replace(owner.file)  # the file before the store: a failure keeps both
+    finally:
+        fresh.unlink(missing_ok=True)
+    return token
 
 
 def revoke_host_tokens(store: Store, home: Path, host: str) -> int:

@@ -23,188 +23,11 @@ REASONS = frozenset(get_args(Reason))
 HELPED_BY_TIME = frozenset({"paused", "cooldown", "usage_gate", "window_closed", "pacing", "reserve", "unreachable"})
 
 
-def check_reason(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> None:
-    """Check that a reason is one of the contract, names a scope of the ticket, and agrees with the ledger."""
-    ticket = waiting.ticket
-    if why.ticket_id != ticket.id or why.reason not in REASONS or not why.detail:
-        checked.fail(f"{ticket.id} waits because of {why!r}, which is no answer")
-    if why.scope not in ticket.scopes:
-        checked.fail(f"{ticket.id} is said to wait for {why.scope}, which is not among its scopes")
-    if why.position is None or why.position < 1:
-        checked.fail(f"{ticket.id} waits at position {why.position}")
-    if why.reason in HELPED_BY_TIME and not _has_prospect(checked, why):
-        checked.fail(f"{ticket.id} waits for time to pass ({why.reason}) and nothing will wake it: {why!r}")
-    if not _is_backed(checked, waiting, why):
-        checked.fail(f"{ticket.id} waits because of {why.reason} in {why.scope} ({why.detail}), which is not so")
-
-
-def _has_prospect(checked: "CheckedGovernor", why: Deferred) -> bool:
-    """Return whether the Governor will decide again, not later than it said. A usage reading may come at any time."""
-    wakeup = checked.governor.next_wakeup()
-    if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
-        return wakeup is not None
-    return math.isfinite(why.retry_at) and wakeup <= why.retry_at + SLACK
-
-
-def _is_backed(checked: "CheckedGovernor", waiting: Waiting, why: Deferred) -> bool:
-    status = checked.governor.status(why.scope, now=checked.wall)
-    match why.reason:
-        case "limit" | "platform_limit":
-            return lacks_room(checked, waiting, why.scope) or may_be_kept(checked, waiting)
-        case "cooldown":
-            return status is not None and status.cooling > 0
-        case "paused" | "unreachable":
-            return status is not None and status.paused
-        case "window_closed":
-            return status is not None and status.window is not None
-        case "usage_gate":
-            return why.scope in checked.gates.usage
-        case "held":
-            return why.scope in checked.gates.held
-        case "queue_order":
-            has_room = not any(lacks_room(checked, waiting, scope) for scope in waiting.ticket.scopes)
-            return has_room and may_be_kept(checked, waiting)
-        case _:
-            return True
-
-
-def lacks_room(checked: "CheckedGovernor", waiting: Waiting, scope: str) -> bool:
-    """Return whether the scope is full for this ticket. A run in its session waits only if that is excess."""
-    limit = checked.limit_of(scope)
-    if limit is None:
-        return False
-    if not checked.expected.places_needed(waiting.ticket, scope):
-        return checked.expected.is_excess(waiting.ticket.parent, scope, limit)
-    occupied = checked.expected.occupied()[scope]
-    return occupied >= limit or occupied + checked.cooling_in(scope) >= limit
-
-
-def may_be_kept(checked: "CheckedGovernor", waiting: Waiting) -> bool:
-    """Return whether a place may be kept for another ticket that shares a scope and has waited for `ageing`."""
-    overdue_since = checked.elapsed - checked.settings.ageing + SLACK
-    return any(
-        other.enqueued_at <= overdue_since
-        and other is not waiting
-        and set(other.ticket.scopes) & set(waiting.ticket.scopes)
-        for other in checked.expected.waiting.values()
-    )
-
-
-# -- the order ----------------------------------------------------------------------------------------
-
 RELATIVE_SLACK = 1e-6
 RECORD_EVERY = 4
 """Releases per snapshot: a snapshot costs more than the release itself."""
 GroupUse = tuple[float, int]
 """Accrued slot-seconds and live slots of one group."""
-
-
-class OrderCheck:
-    """The order of grants.
-
-    `use` is that of each group, and `place_claims` are the tickets for which places are kept, both as in the
-    Governor's snapshot before a release. `use` is None if no snapshot was taken.
-    """
-
-    def __init__(self, checked: "CheckedGovernor") -> None:
-        self._checked = checked
-        self._releases = 0
-        self.use: dict[str, GroupUse] | None = None
-        self.place_claims: tuple[str, ...] = ()
-
-    def record_before_release(self, released: Ticket) -> None:
-        """Record the use of the groups as the release will leave it. Not always: a snapshot is expensive."""
-        self._releases += 1
-        if not self._checked.is_calm or self._releases % RECORD_EVERY:
-            return
-        snapshot = self._checked.governor.snapshot()
-        self.use = use_by_group(snapshot)
-        self.place_claims = snapshot.claims
-        accrued, live = self.use[group_of(released)]
-        self.use[group_of(released)] = accrued, live - 1
-
-    def forget(self) -> None:
-        """Forget the use: it is valid for one call only."""
-        self.use = None
-
-    def check_newcomer(self, ticket: Ticket) -> None:
-        """Check that a new ticket enters at once only if no ticket of its lane waits."""
-        ahead = self._checked.expected.lanes.get(lane_of(ticket))
-        if ahead:
-            self._checked.fail(f"{ticket.id} entered past {ahead[0].ticket.id}, which waits in the same lane")
-
-    def check_from_queue(self, chosen: Waiting) -> None:
-        lane = self._checked.expected.lanes[lane_of(chosen.ticket)]
-        if lane[0] is not chosen and not self._is_overdue(chosen):
-            self._checked.fail(f"{chosen.ticket.id} entered before {lane[0].ticket.id}, which is ahead in its lane")
-        if not self._checked.is_calm:
-            return
-        if self.use is not None:
-            self._check_place_claims(chosen)
-        if not any(self._is_overdue(waiting) for waiting in self._checked.expected.waiting.values()):
-            self._check_between_lanes(chosen)
-
-    def _is_overdue(self, waiting: Waiting) -> bool:
-        """Return whether places may be kept for the ticket: it has waited for at least `ageing`."""
-        return waiting.enqueued_at <= self._checked.elapsed - self._checked.settings.ageing + SLACK
-
-    def _check_between_lanes(self, chosen: Waiting) -> None:
-        rivals = [head for head in self._checked.expected.heads() if head is not chosen and self.could_enter(head)]
-        group = group_of(chosen.ticket)
-        for rival in rivals:
-            if group_of(rival.ticket) == group and (rival.key, rival.arrival) < (chosen.key - SLACK, chosen.arrival):
-                self._checked.fail(f"{chosen.ticket.id} entered before {rival.ticket.id}, older in the same group")
-        self._check_between_groups(group, {group_of(rival.ticket) for rival in rivals})
-
-    def _check_between_groups(self, chosen: str, rivals: set[str]) -> None:
-        if self.use is None:
-            return
-        mine = self._value(chosen)
-        for rival in rivals - {chosen}:
-            theirs = self._value(rival)
-            if theirs < mine - RELATIVE_SLACK * max(1.0, abs(mine)):
-                self._checked.fail(f"group {chosen} ({mine}) went before group {rival} ({theirs}), which has had less")
-        accrued, live = self.use[chosen]
-        self.use[chosen] = accrued, live + 1
-
-    def _value(self, group: str) -> float:
-        assert self.use is not None
-        accrued, live = self.use[group]
-        weight = 2.0 ** self._checked.expected.priorities[group]
-        return (accrued + live * self._checked.expected.mean_seconds()) / weight
-
-    def could_enter(self, waiting: Waiting) -> bool:
-        """Return whether every scope of the ticket has room (calm worlds have no other gates)."""
-        return not any(lacks_room(self._checked, waiting, scope) for scope in waiting.ticket.scopes)
-
-    def check_nobody_is_kept_waiting(self) -> None:
-        """Check that no ticket waits while there is room for it."""
-        for head in self._checked.expected.heads():
-            if self.could_enter(head) and not may_be_kept(self._checked, head):
-                self._checked.fail(f"{head.ticket.id} waits though there is room in all of its scopes")
-
-    def _check_place_claims(self, chosen: Waiting) -> None:
-        """Check that places are kept only for overdue tickets, and that others leave one for each of them."""
-        for ticket_id in self.place_claims:
-            claimant = self._checked.expected.waiting.get(ticket_id)
-            if claimant is not None and not self._is_overdue(claimant):
-                self._checked.fail(f"a place is kept for {ticket_id}, which has not waited for long")
-        if chosen.ticket.id not in self.place_claims:
-            for scope in chosen.ticket.scopes:
-                self._check_places_are_left(chosen, scope)
-
-    def _check_places_are_left(self, chosen: Waiting, scope: str) -> None:
-        limit = self._checked.limit_of(scope)
-        if limit is None or not self._checked.expected.places_needed(chosen.ticket, scope):
-            return
-        waiting = self._checked.expected.waiting
-        kept = sum(
-            1 for claimant in self.place_claims if claimant in waiting and scope in waiting[claimant].ticket.scopes
-        )
-        if limit - self._checked.expected.occupied()[scope] - 1 < kept:
-            self._checked.fail(
-                f"{chosen.ticket.id} took a place in {scope} that was kept for one of {self.place_claims}"
-            )
 
 
 def use_by_group(snapshot: Snapshot) -> dict[str, GroupUse]:
@@ -238,7 +61,11 @@ class CheckedGovernor:
         self.is_calm = is_calm
         self.expected = ExpectedLedger(settings.limits)
         self.gates = Gates(settings, BrokenPromise)
-        self.order = OrderCheck(self)
+        self._releases = 0
+        self._use: dict[str, GroupUse] | None = None
+        """What each group has used, as in the snapshot before a release. It is valid for one call only."""
+        self._place_claims: tuple[str, ...] = ()
+        """The tickets for which places are kept, as in the same snapshot."""
         self.polls: list[str] = []
         self.granted = 0
         self.grants_from_queue = 0
@@ -292,7 +119,7 @@ class CheckedGovernor:
         if verdict.ticket_id != ticket.id:
             self.fail(f"the verdict on {ticket.id} names {verdict.ticket_id}")
         if isinstance(verdict, Granted):
-            self.order.check_newcomer(ticket)
+            self._check_newcomer(ticket)
             self._enter(ticket, verdict, waited=0.0)
         elif waits:
             self.expected.enqueue(ticket, self.elapsed, self._elapsed_since(ticket), self.settings.ageing)
@@ -318,7 +145,7 @@ class CheckedGovernor:
     def release(self, ticket_id: str) -> None:
         held = self.expected.held.get(ticket_id)
         if held is not None:
-            self.order.record_before_release(held.ticket)
+            self._record_before_release(held.ticket)
         self.governor.release(ticket_id, now=self._wall)
         if held is not None:
             if not held.failed:
@@ -326,7 +153,7 @@ class CheckedGovernor:
                 self.gates.note_answer(held.ticket.scopes)
             self._leave(held)
         self.collect()
-        self.order.forget()
+        self._use = None
 
     def cancel(self, ticket_id: str) -> None:
         self.governor.cancel(ticket_id, now=self._wall)
@@ -390,7 +217,7 @@ class CheckedGovernor:
         if wakeup is not None and wakeup <= self._wall:
             self.fail(f"asks to be woken at {wakeup}, which is not after now ({self._wall})")
         if self.is_calm:
-            self.order.check_nobody_is_kept_waiting()
+            self._check_nobody_is_kept_waiting()
 
     def _take(self, effect: Effect) -> None:
         match effect:
@@ -409,7 +236,7 @@ class CheckedGovernor:
         waiting = self.expected.waiting.get(granted.ticket_id)
         if waiting is None:
             self.fail(f"granted {granted.ticket_id}, which does not wait")
-        self.order.check_from_queue(waiting)
+        self._check_from_queue(waiting)
         self.expected.dequeue(granted.ticket_id)
         for scope in waiting.ticket.scopes:
             limit = self.limit_of(scope) if scope in self.gates.usage else None
@@ -506,7 +333,7 @@ class CheckedGovernor:
             why = self.governor.why(waiting.ticket.id, now=self._wall)
             if why is None:
                 self.fail(f"{waiting.ticket.id} waits and nothing says why")
-            check_reason(self, waiting, why)
+            self._check_reason(waiting, why)
 
     def _audit_scope(self, scope: str) -> None:
         status = self.governor.status(scope, now=self._wall)
@@ -527,6 +354,154 @@ class CheckedGovernor:
             self.fail(f"{held.ticket.id} was not renewed for {longest} s and nobody noticed")
         if held.lost_at is not None and self.elapsed - held.lost_at > self.settings.lost_grace + SLACK:
             self.fail(f"{held.ticket.id} was lost at {held.lost_at} and never reclaimed")
+
+    # -- reasons ----------------------------------------------------------------------------------------
+
+    def _check_reason(self, waiting: Waiting, why: Deferred) -> None:
+        """Check that a reason is one of the contract, names a scope of the ticket, and agrees with the ledger."""
+        ticket = waiting.ticket
+        if why.ticket_id != ticket.id or why.reason not in REASONS or not why.detail:
+            self.fail(f"{ticket.id} waits because of {why!r}, which is no answer")
+        if why.scope not in ticket.scopes:
+            self.fail(f"{ticket.id} is said to wait for {why.scope}, which is not among its scopes")
+        if why.position is None or why.position < 1:
+            self.fail(f"{ticket.id} waits at position {why.position}")
+        if why.reason in HELPED_BY_TIME and not self._has_prospect(why):
+            self.fail(f"{ticket.id} waits for time to pass ({why.reason}) and nothing will wake it: {why!r}")
+        if not self._is_backed(waiting, why):
+            self.fail(f"{ticket.id} waits because of {why.reason} in {why.scope} ({why.detail}), which is not so")
+
+    def _has_prospect(self, why: Deferred) -> bool:
+        """Return whether the Governor will decide again, by when it said. A usage reading may come at any time."""
+        wakeup = self.governor.next_wakeup()
+        if wakeup is None or why.retry_at is None or why.reason == "usage_gate":
+            return wakeup is not None
+        return math.isfinite(why.retry_at) and wakeup <= why.retry_at + SLACK
+
+    def _is_backed(self, waiting: Waiting, why: Deferred) -> bool:
+        status = self.governor.status(why.scope, now=self.wall)
+        match why.reason:
+            case "limit" | "platform_limit":
+                return self._lacks_room(waiting, why.scope) or self._may_be_kept(waiting)
+            case "cooldown":
+                return status is not None and status.cooling > 0
+            case "paused" | "unreachable":
+                return status is not None and status.paused
+            case "window_closed":
+                return status is not None and status.window is not None
+            case "usage_gate":
+                return why.scope in self.gates.usage
+            case "held":
+                return why.scope in self.gates.held
+            case "queue_order":
+                return self._could_enter(waiting) and self._may_be_kept(waiting)
+            case _:
+                return True
+
+    def _lacks_room(self, waiting: Waiting, scope: str) -> bool:
+        """Return whether the scope is full for this ticket. A run in its session waits only if that is excess."""
+        limit = self.limit_of(scope)
+        if limit is None:
+            return False
+        if not self.expected.places_needed(waiting.ticket, scope):
+            return self.expected.is_excess(waiting.ticket.parent, scope, limit)
+        occupied = self.expected.occupied()[scope]
+        return occupied >= limit or occupied + self.cooling_in(scope) >= limit
+
+    def _may_be_kept(self, waiting: Waiting) -> bool:
+        """Return whether a place may be kept for another ticket that shares a scope and has waited for `ageing`."""
+        others = (each for each in self.expected.waiting.values() if each is not waiting and self._is_overdue(each))
+        return any(set(other.ticket.scopes) & set(waiting.ticket.scopes) for other in others)
+
+    # -- the order --------------------------------------------------------------------------------------
+
+    def _record_before_release(self, released: Ticket) -> None:
+        """Record the use of the groups as the release will leave it. Not always: a snapshot is expensive."""
+        self._releases += 1
+        if not self.is_calm or self._releases % RECORD_EVERY:
+            return
+        snapshot = self.governor.snapshot()
+        self._use = use_by_group(snapshot)
+        self._place_claims = snapshot.claims
+        accrued, live = self._use[group_of(released)]
+        self._use[group_of(released)] = accrued, live - 1
+
+    def _check_newcomer(self, ticket: Ticket) -> None:
+        """Check that a new ticket enters at once only if no ticket of its lane waits."""
+        ahead = self.expected.lanes.get(lane_of(ticket))
+        if ahead:
+            self.fail(f"{ticket.id} entered past {ahead[0].ticket.id}, which waits in the same lane")
+
+    def _check_from_queue(self, chosen: Waiting) -> None:
+        lane = self.expected.lanes[lane_of(chosen.ticket)]
+        if lane[0] is not chosen and not self._is_overdue(chosen):
+            self.fail(f"{chosen.ticket.id} entered before {lane[0].ticket.id}, which is ahead in its lane")
+        if not self.is_calm:
+            return
+        if self._use is not None:
+            self._check_place_claims(chosen)
+        if not any(self._is_overdue(waiting) for waiting in self.expected.waiting.values()):
+            self._check_between_lanes(chosen)
+
+    def _is_overdue(self, waiting: Waiting) -> bool:
+        """Return whether places may be kept for the ticket: it has waited for at least `ageing`."""
+        return waiting.enqueued_at <= self.elapsed - self.settings.ageing + SLACK
+
+    def _check_between_lanes(self, chosen: Waiting) -> None:
+        rivals = [head for head in self.expected.heads() if head is not chosen and self._could_enter(head)]
+        group = group_of(chosen.ticket)
+        for rival in rivals:
+            if group_of(rival.ticket) == group and (rival.key, rival.arrival) < (chosen.key - SLACK, chosen.arrival):
+                self.fail(f"{chosen.ticket.id} entered before {rival.ticket.id}, older in the same group")
+        self._check_between_groups(group, {group_of(rival.ticket) for rival in rivals})
+
+    def _check_between_groups(self, chosen: str, rivals: set[str]) -> None:
+        if self._use is None:
+            return
+        mine = self._use_of(chosen)
+        for rival in rivals - {chosen}:
+            theirs = self._use_of(rival)
+            if theirs < mine - RELATIVE_SLACK * max(1.0, abs(mine)):
+                self.fail(f"group {chosen} ({mine}) went before group {rival} ({theirs}), which has had less")
+        accrued, live = self._use[chosen]
+        self._use[chosen] = accrued, live + 1
+
+    def _use_of(self, group: str) -> float:
+        assert self._use is not None
+        accrued, live = self._use[group]
+        weight = 2.0 ** self.expected.priorities[group]
+        return (accrued + live * self.expected.mean_seconds()) / weight
+
+    def _could_enter(self, waiting: Waiting) -> bool:
+        """Return whether every scope of the ticket has room (calm worlds have no other gates)."""
+        return not any(self._lacks_room(waiting, scope) for scope in waiting.ticket.scopes)
+
+    def _check_nobody_is_kept_waiting(self) -> None:
+        """Check that no ticket waits while there is room for it."""
+        for head in self.expected.heads():
+            if self._could_enter(head) and not self._may_be_kept(head):
+                self.fail(f"{head.ticket.id} waits though there is room in all of its scopes")
+
+    def _check_place_claims(self, chosen: Waiting) -> None:
+        """Check that places are kept only for overdue tickets, and that others leave one for each of them."""
+        for ticket_id in self._place_claims:
+            claimant = self.expected.waiting.get(ticket_id)
+            if claimant is not None and not self._is_overdue(claimant):
+                self.fail(f"a place is kept for {ticket_id}, which has not waited for long")
+        if chosen.ticket.id not in self._place_claims:
+            for scope in chosen.ticket.scopes:
+                self._check_places_are_left(chosen, scope)
+
+    def _check_places_are_left(self, chosen: Waiting, scope: str) -> None:
+        limit = self.limit_of(scope)
+        if limit is None or not self.expected.places_needed(chosen.ticket, scope):
+            return
+        waiting = self.expected.waiting
+        kept = sum(
+            1 for claimant in self._place_claims if claimant in waiting and scope in waiting[claimant].ticket.scopes
+        )
+        if limit - self.expected.occupied()[scope] - 1 < kept:
+            self.fail(f"{chosen.ticket.id} took a place in {scope} that was kept for one of {self._place_claims}")
 
     def limit_of(self, scope: str) -> int | None:
         """Return the effective limit: in calm worlds from the ledger, else as the Governor reports it."""

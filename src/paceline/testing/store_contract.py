@@ -55,7 +55,6 @@ from paceline.testing.store_steps import (
     stored,
     without_prompt,
 )
-from paceline.views.units import UnitQuery, read_units
 
 EVERY_CHARACTER_CLASS = "plain\x00NUL \u00e9\u4e2d\U0001f680\u202e\ufeff\n\r\n'\"%s?"
 
@@ -780,26 +779,6 @@ class StoreContract:
         assert names(store.units(campaign="night", bound_to="max-2", limit=10).units) == ["d"]
         assert store.units(campaign="day", bound_to="max-1") == Page(units=())
 
-    def test_units_are_found_by_a_part_of_their_id_reason_or_account(self, store: Store) -> None:
-        _units_in_all_states(store)
-
-        assert _found(store, UnitQuery(search="LATER")) == ["later-1", "later-2"]
-        assert _found(store, UnitQuery(search="it fail")) == ["failed"]
-        assert _found(store, UnitQuery(search="max-2")) == ["runs"]
-        assert _found(store, UnitQuery(search="later", campaign="day")) == []
-        assert _found(store, UnitQuery(search="50%_")) == []
-
-    def test_units_that_need_attention_come_first_page_by_page(self, store: Store) -> None:
-        _units_in_all_states(store)
-
-        ordered = _found(store, UnitQuery(order="attention"))
-        assert ordered == _found(store, UnitQuery(order="attention"), limit=1)
-        assert ordered == ["runs", "failed", "later-1", "later-2", "x", "done"]
-        assert _found(store, UnitQuery(order="attention", search="n"), limit=2) == [
-            *("runs", "failed", "later-1", "later-2"),  # in the campaign `night`
-            "done",
-        ]
-
     def test_a_renamed_account_keeps_its_units_and_their_conversations(self, store: Store) -> None:
         add(store, specs("a", "b"))
         add(store, specs("c"), "day")
@@ -1262,27 +1241,6 @@ class StoreContract:
             fail_in_the_middle()
 
         assert store.client_keys() == [HashedKey(TEAM, "d1")]
-
-
-def _units_in_all_states(store: Store) -> None:
-    add(store, specs("done", "failed", "runs", "later-1", "later-2"))
-    add(store, specs("x"), "day")
-    done, failed = claim(store, 2, account="own")
-    record(store, [ended(done, "succeeded"), ended(failed, "failed")])
-    claim(store, account="max-2")
-
-
-def _found(store: Store, query: UnitQuery, limit: int = 10) -> list[str]:
-    """Return the names of all units that the query finds, read in pages of that length."""
-    found: list[str] = []
-    cursor: str | None = None
-    for _ in range(100):
-        page = read_units(store, query, limit=limit, cursor=cursor)
-        found += names(page.units)
-        cursor = page.cursor
-        if cursor is None:
-            return found
-    raise AssertionError("the pages have no end")
 
 
 def _change_and_fail(store: Store, unit: Unit) -> None:

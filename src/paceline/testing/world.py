@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from paceline.core import Governor, GovernorSettings, Granted, Snapshot, Ticket, signals
+from paceline.core.values.scopes import path_scopes
 from paceline.testing.checked_governor import CheckedGovernor
 from paceline.testing.fleet import FaultyProvider, Fleet, FleetFigures
 from paceline.testing.world_scenario import PATHS, WorldScenario, draw_scenario, draw_settings
@@ -457,7 +458,7 @@ class RandomCaller:
             scopes = ("runs", *session.scopes[1:])
             return Ticket(ticket_id, scopes, session.group, session.priority, self._draw_since(), session.id)
         first = "sessions" if self._random.random() < self.scenario.sessions else "runs"
-        scopes = (first, *label, *prefixes(self._random.choice(self._paths)))
+        scopes = (first, *label, *path_scopes(self._random.choice(self._paths)))
         spread = self.scenario.pacing and self._random.random() < 0.5
         return Ticket(ticket_id, scopes, name, priority, self._draw_since(), spread=spread)
 
@@ -546,7 +547,7 @@ class RandomCaller:
 
     def _change_settings(self) -> None:
         scope = self._random.choice(
-            ("runs", "sessions", *prefixes(self._random.choice(self._paths)), "anthropic/*/opus-*")
+            ("runs", "sessions", *path_scopes(self._random.choice(self._paths)), "anthropic/*/opus-*")
         )
         kind = self._random.randrange(4)
         if kind == 0:
@@ -660,7 +661,7 @@ class RandomCaller:
 
     def _report_empty_windows(self) -> None:
         """Report all windows as empty. What was learned about them in trouble could hold tickets for weeks."""
-        for scope in sorted({scope for path in self._paths for scope in prefixes(path)}):
+        for scope in sorted({scope for path in self._paths for scope in path_scopes(path)}):
             status = self.checked.governor.status(scope, now=self.checked.wall)
             for window in status.windows if status is not None else ():
                 budget = signals.Budget(used_ratio=0.0, window=window.name, resets_at=self.checked.wall + 3000.0)
@@ -683,12 +684,6 @@ class RandomCaller:
             crowded_out=sum(provider.crowded for provider in self._providers.values()),
             misled=sum(provider.misled for provider in self._providers.values()),
         )
-
-
-def prefixes(path: str) -> tuple[str, ...]:
-    """Return the scopes of a path: `a`, `a/b` and `a/b/c` for `a/b/c`."""
-    parts = path.split("/")
-    return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
 
 
 def _draw_budget(rng: random.Random, now: float) -> signals.Budget:

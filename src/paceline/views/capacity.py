@@ -233,6 +233,7 @@ AGENT: Final = "agent:"
 HOST: Final = "host:"
 ScopeKind = Literal["pool", "host", "provider", "account", "model", "key", "agent", "campaign"]
 LimitSource = Literal["", "file", "environment", "flags", "shipped", "live", "key", "plan", "pattern"]
+_LABELS: Final[dict[str, ScopeKind]] = {CAMPAIGN: "campaign", AGENT: "agent", HOST: "host", KEY: "key"}
 _KINDS: Final[tuple[ScopeKind, ...]] = ("provider", "account", "model")
 _RANKS: Final[dict[ScopeKind, int]] = {
     "pool": 0,
@@ -344,15 +345,10 @@ def _settings_source(fleet: FleetState, entry: str) -> LimitSource:
 
 def kind_of(scope: str) -> ScopeKind:
     """Return what a scope, or a pattern of scopes, stands for."""
-    if scope in LOCAL:
-        return "pool"
-    if scope.startswith(CAMPAIGN):
-        return "campaign"
-    if scope.startswith(HOST):
-        return "host"
-    if scope.startswith(KEY):
-        return "key"
-    return "agent" if scope.startswith(AGENT) else _KINDS[scope.count("/")]
+    for label, kind in _LABELS.items():
+        if scope.startswith(label):
+            return kind
+    return "pool" if scope in LOCAL else _KINDS[scope.count("/")]
 
 
 def is_notable(row: ScopeCapacity) -> bool:

@@ -214,8 +214,11 @@ class Status(StatusSummary, frozen=True, kw_only=True):
 def read_status_summary(fleet: FleetState, leader: EngineState | None, gateway: GatewayCounts | None) -> StatusSummary:
     """Return the status. `leader` is None where no engine leads, `gateway` where nothing is known of its calls."""
     total = total_counts(fleet.counts.values())
+    # Only campaigns with units that wait or run can be paused.
+    counts = ((each, fleet.counts_of(each.name)) for each in fleet.campaigns)
+    unfinished = [each for each, count in counts if count.todo or count.running]
     return StatusSummary(
-        engine=StoppedEngine() if leader is None else engine_state(unfinished_campaigns(fleet), leader),
+        engine=StoppedEngine() if leader is None else engine_state(unfinished, leader),
         pool=PoolState(
             sessions=fleet.governor.get_limit(SESSIONS),
             running=fleet.scopes[SESSIONS].in_flight if SESSIONS in fleet.scopes else total.running,
@@ -247,12 +250,6 @@ def completion_rate(fleet: FleetState, throughput: Throughput) -> CompletionRate
     active = [campaign.name for campaign in fleet.campaigns if campaign.state == "active"]
     left = {name: fleet.counts_of(name).todo + fleet.counts_of(name).running for name in active}
     return throughput.rate(left, fleet.now)
-
-
-def unfinished_campaigns(fleet: FleetState) -> list[Campaign]:
-    """Return the campaigns with units that wait or run: only they can be paused."""
-    counts = {campaign.name: fleet.counts_of(campaign.name) for campaign in fleet.campaigns}
-    return [each for each in fleet.campaigns if counts[each.name].todo or counts[each.name].running]
 
 
 def engine_state(campaigns: Iterable[Campaign], engine: EngineState) -> EngineState:

@@ -122,12 +122,6 @@ class ResultRow(UnitRow, frozen=True, kw_only=True):
     check_exit_code: int | None
 
 
-class ResultWithAnswer(ResultRow, frozen=True, kw_only=True):
-    """A row with the final answer of the agent."""
-
-    answer: str | None
-
-
 class UnitView(UnitRow, frozen=True, kw_only=True):
     """A unit with the fields of the public contract."""
 
@@ -216,12 +210,8 @@ def unit_detail(unit: Unit, *, screen: str, history: Sequence[StoredEvent]) -> U
         output=unit.spec.output,
         attempt=unit.attempt_id,
         screen=screen,
-        history=[_unit_event(stored) for stored in history],
+        history=[UnitEvent(id=stored.id, **fields_of(UnitEvent, stored.event)) for stored in history],
     )
-
-
-def _unit_event(stored: StoredEvent) -> UnitEvent:
-    return UnitEvent(id=stored.id, **fields_of(UnitEvent, stored.event))
 
 
 def unit_history(store: Store, unit_id: str) -> list[StoredEvent]:
@@ -244,12 +234,12 @@ def iter_results(store: Store, campaign: str, most: int = ALL) -> Iterator[Resul
     yield from map(result_row, iter_units(store, campaign=campaign, most=most))
 
 
-def iter_results_with_answers(store: Store, campaign: str) -> Iterator[ResultWithAnswer]:
-    """Yield the same rows with answers, which are read one by one: lists of units come without them."""
+def iter_results_with_answers(store: Store, campaign: str) -> Iterator[dict[str, object]]:
+    """Yield the same rows as tables with answers, which are read one by one: lists of units come without them."""
     for row in iter_results(store, campaign):
         whole = store.unit(row.id)
         answer = None if whole is None or whole.result.answer is None else printable(whole.result.answer)
-        yield ResultWithAnswer(**msgspec.structs.asdict(row), answer=answer)
+        yield {**msgspec.structs.asdict(row), "answer": answer}
 
 
 # -- pages of units ----------------------------------------------------------------------------------

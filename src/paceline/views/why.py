@@ -122,9 +122,11 @@ def explain_unit(
         waits = {name: each for name, each in waits.items() if each.reason == "held" and each.scope not in lifted}
     if leaderless is None and unit.state == "running" and unit.phase not in STAGES:
         name = split_login(unit.account or "")[1]
-        host = next((each for each in hosts if each.name == name and each.presence in ("silent", "lost")), None)
-        if host is not None:
-            return [_out_of_sight(unit, host)]
+        if any(each.name == name and each.presence in ("silent", "lost") for each in hosts):
+            account, _ = split_login(unit.account or "")
+            where = login_text(unit.account or "")
+            detail = f"its session was started on {where}, and {name} does not answer: it may still run"
+            return [_why(unit, "running", detail, scope=account or None, since=unit.started_at, hint="paceline hosts")]
     return [
         msgspec.structs.replace(why, learnt=learnt.get(why.scope or "")) if why.reason == "limit" else why
         for why in _explain(unit, campaign, waits, leaderless=leaderless)
@@ -175,13 +177,6 @@ def _running(unit: Unit, campaign: Campaign, leaderless: str | None) -> Why:
         detail = f"its session was started {where}; no engine runs now, and the next one collects its outcome"
         hint = START
     return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint=hint)
-
-
-def _out_of_sight(unit: Unit, host: HostPresence) -> Why:
-    login = unit.account or ""
-    detail = f"its session was started on {login_text(login)}, and {host.name} does not answer: it may still run"
-    account, _ = split_login(login)
-    return _why(unit, "running", detail, scope=account or None, since=unit.started_at, hint="paceline hosts")
 
 
 def _stopped(unit: Unit) -> Why:

@@ -6,8 +6,8 @@ from paceline.simulation.provider.errors import (
     NAMES,
     TABLES,
     ErrorFacts,
-    ErrorResponse,
     Kind,
+    ProviderError,
     fill,
     find_error,
     go_duration,
@@ -21,7 +21,7 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 
 
-def is_whole(refused: ErrorResponse) -> bool:
+def is_whole(refused: ProviderError) -> bool:
     texts = [*refused.headers, *refused.headers.values()]
     has_body = bool(refused.body) or refused.place != "before"
     return has_body and "{retry" not in str(refused.body) and not any("{" in text for text in texts)

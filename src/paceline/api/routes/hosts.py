@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Request, get, post
 from litestar.params import FromPath
 from litestar.response import Stream
 
@@ -24,7 +24,7 @@ from paceline.engine.engine import Engine
 from paceline.errors import LeadLost
 from paceline.hosts.jobs import MOST_SENT_BYTES, may_send, write_wanted
 from paceline.hosts.leader.registry import HostRegistry
-from paceline.hosts.messages import JoinRequest, OrdersRequest, Reports
+from paceline.hosts.messages import Joined, JoinRequest, Orders, OrdersRequest, Reports, ReportsTaken
 from paceline.views.status import Hosts, host_views
 
 PIECE_BYTES = 1 << 20
@@ -47,23 +47,20 @@ def get_hosts(context: Context) -> Hosts:
 
 
 @post("/v1/hosts/{name:str}/join", status_code=200, include_in_schema=False)
-async def post_join(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
-    joined = _hosts(context).join(name, await read_body(request, JoinRequest))
-    return _json(joined)
+async def post_join(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Joined:
+    return _hosts(context).join(name, await read_body(request, JoinRequest))
 
 
 @post("/v1/hosts/{name:str}/orders", status_code=200, include_in_schema=False)
-async def post_orders(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
-    body = await read_body(request, OrdersRequest)
-    orders = await _hosts(context).orders(name, body)
+async def post_orders(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Orders:
+    orders = await _hosts(context).orders(name, await read_body(request, OrdersRequest))
     _hosts(context)  # the lead may have been lost meanwhile
-    return _json(orders)
+    return orders
 
 
 @post("/v1/hosts/{name:str}/reports", status_code=200, include_in_schema=False, request_max_body_size=PLAN_BYTES)
-async def post_reports(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> Response[bytes]:
-    body = await read_body(request, Reports)
-    return _json(_hosts(context).report(name, body))
+async def post_reports(request: Request[Any, Any, Any], context: Context, name: FromPath[str]) -> ReportsTaken:
+    return _hosts(context).report(name, await read_body(request, Reports))
 
 
 @post("/v1/hosts/{name:str}/bundles/{call_id:str}/wanted", status_code=200, include_in_schema=False)
@@ -90,7 +87,7 @@ async def post_wanted(
 )
 async def post_bundle(
     request: Request[Any, Any, Any], context: Context, name: FromPath[str], call_id: FromPath[str]
-) -> Response[bytes]:
+) -> dict[str, str]:
     if not may_send(_hosts(context).call_of(name, call_id)):
         raise HttpError(400, f"nothing is to be sent for the call {call_id!r:.80}")
     file = _incoming(context)
@@ -102,7 +99,7 @@ async def post_bundle(
         file.unlink(missing_ok=True)
         raise
     _hosts(context).receive(name, call_id, file)
-    return _json({})
+    return {}
 
 
 @contextlib.contextmanager
@@ -123,10 +120,6 @@ def _hosts(context: ApiContext) -> HostRegistry:
     if not isinstance(engine, Engine) or not engine.lead.is_trusted:
         raise LeadLost("this engine does not lead now; ask again")
     return engine.hosts
-
-
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def _incoming(context: ApiContext) -> Path:

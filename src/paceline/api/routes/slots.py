@@ -207,7 +207,8 @@ def with_shortcut(app: App, context: ApiContext) -> App:
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         slot_id = _slot_to_release(scope)
-        if slot_id is None and not _is_acquire(scope):
+        is_acquire = (scope["type"], scope.get("method"), scope.get("path")) == ("http", "POST", PATH)
+        if slot_id is None and not is_acquire:
             await app(scope, receive, send)
             return
         try:
@@ -232,10 +233,6 @@ def with_shortcut(app: App, context: ApiContext) -> App:
             await response.send(scope, receive, send)
 
     return serve
-
-
-def _is_acquire(scope: Scope) -> bool:
-    return (scope["type"], scope.get("method"), scope.get("path")) == ("http", "POST", PATH)
 
 
 def _slot_to_release(scope: Scope) -> str | None:

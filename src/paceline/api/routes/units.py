@@ -62,15 +62,6 @@ def host_of(unit: Unit) -> str:
     return split_login(unit.account or "")[1]
 
 
-async def read_piece(context: ApiContext, unit: Unit, channel: Channel, position: int) -> OutputPiece:
-    """Return a piece of what the unit's last attempt printed, from a position."""
-    if unit.attempt_id is None:
-        raise UnknownName(f"{unit.id} has not been started yet")
-    if host_of(unit):
-        return await _read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
-    return await asyncio.to_thread(output_piece, context.spool, unit.attempt_id, channel, position, MOST_PIECE_BYTES)
-
-
 async def _read_remote(
     context: ApiContext, unit: Unit, channel: Channel, position: int | None, most: int
 ) -> OutputPiece:
@@ -276,7 +267,13 @@ async def get_output(
     position: Annotated[int, QueryParameter(ge=0, description="The byte at which the piece begins.")] = 0,
 ) -> Response[bytes]:
     unit = _find_unit(context, unit_id)
-    piece = await read_piece(context, unit, channel, position)
+    attempt = unit.attempt_id
+    if attempt is None:
+        raise UnknownName(f"{unit.id} has not been started yet")
+    if host_of(unit):
+        piece = await _read_remote(context, unit, channel, position, MOST_PIECE_BYTES)
+    else:
+        piece = await asyncio.to_thread(output_piece, context.spool, attempt, channel, position, MOST_PIECE_BYTES)
     headers = {POSITION_HEADER: str(piece.position), COMPLETE_HEADER: "1" if piece.is_complete else "0"}
     return Response(piece.data, media_type="application/octet-stream", headers=headers)
 

@@ -84,8 +84,12 @@ Place = Literal["before", "midstream", "reset", "midstream_reset", "midstream_en
 
 
 class ProviderError(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal. `kind` is what a reader should detect, `place` where in the exchange it happens."""
+    """A refusal. `kind` is what a reader should detect, `place` where in the exchange it happens.
 
+    It is a template until its numbers are filled in. Then it has its name.
+    """
+
+    name: str = ""
     kind: Kind
     status: int = 200
     headers: dict[str, str] = {}
@@ -584,17 +588,6 @@ GEMINI: dict[str, ProviderError] = {
 # -- all of them ---------------------------------------------------------------------------------------
 
 
-class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal as it is sent."""
-
-    name: str
-    kind: Kind
-    status: int
-    headers: dict[str, str]
-    body: Json
-    place: Place
-
-
 TABLES: dict[ProtocolName, dict[str, ProviderError]] = {
     "anthropic": ANTHROPIC,
     "openai-chat": OPENAI,
@@ -615,16 +608,9 @@ def find_error(protocol: ProtocolName, name: str) -> ProviderError:
     return [*same_place, *same_kind, *table.values()][0]
 
 
-def refuse(protocol: ProtocolName, name: str, facts: ErrorFacts) -> ErrorResponse:
+def refuse(protocol: ProtocolName, name: str, facts: ErrorFacts) -> ProviderError:
     """Return the error of that name in the shape of `protocol`, with its numbers filled in."""
     error = find_error(protocol, name)
     values = spell(facts)
     headers = {key: str(value) for key, value in fill(error.headers, values).items()}
-    return ErrorResponse(
-        name=name,
-        kind=error.kind,
-        status=error.status,
-        headers=headers,
-        body=fill(error.body, values),
-        place=error.place,
-    )
+    return msgspec.structs.replace(error, name=name, headers=headers, body=fill(error.body, values))

@@ -22,7 +22,7 @@ from aiohttp import web
 from paceline.clock import Clock, SystemClock
 from paceline.errors import InvalidInput
 from paceline.simulation.provider import anthropic, capacity, gemini, openai_chat, openai_responses
-from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ErrorResponse, iso, refuse
+from paceline.simulation.provider.errors import CLAIMS, NAMES, ErrorFacts, ProviderError, iso, refuse
 from paceline.simulation.provider.protocol_module import (
     Json,
     MalformedCallError,
@@ -213,232 +213,6 @@ class ProviderExchange(msgspec.Struct, frozen=True, kw_only=True):
     record: RequestRecord
 
 
-class ProviderServer:
-    """The HTTP side of one fake provider."""
-
-    def __init__(self, provider: "FakeProvider", clock: Clock, script: Script) -> None:
-        self._provider = provider
-        self._scenario = provider.scenario
-        self._clock = clock
-        self._script = script
-        self._capacity = capacity.ProviderCapacity(provider.scenario, clock.now())
-
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
-        for path, protocol in ROUTES:
-            app.router.add_post(path, self._model_handler(protocol))
-        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
-        app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/v1beta/models", self._models)
-        app.router.add_get("/usage", self._usage)
-        app.router.add_get("/", self._root)  # and HEAD, with which Claude Code checks the connection
-        return app
-
-    def _model_handler(self, protocol: ProtocolModule) -> Handler:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            body = await request.read()
-            try:
-                call = protocol.read_call(body, request.match_info.get("model"))
-            except MalformedCallError as error:
-                return self._malformed(protocol.NAME, str(error))
-            record = self._begin(request, protocol, call, len(body))
-            try:
-                return await self._answer(
-                    ProviderExchange(request=request, protocol=protocol, call=call, record=record)
-                )
-            finally:
-                record.ended_at = self._clock.now()
-                record.ending = record.ending or "client_left"
-                self._provider.note_change()
-
-        return handle
-
-    def _begin(self, request: web.Request, protocol: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
-        hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
-        call = msgspec.structs.replace(
-            call,
-            session=next((hint for hint in hints if hint), None),
-            prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
-        )
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        record = RequestRecord(
-            **msgspec.structs.asdict(call),
-            path=request.path_qs,
-            protocol=protocol.NAME,
-            key=key_of(request),
-            input_tokens=max(1, body_bytes // BYTES_PER_TOKEN),
-            headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
-            started_at=self._clock.now(),
-        )
-        self._provider.requests.append(record)
-        self._provider.note_change()
-        return record
-
-    async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
-        record, now = exchange.record, self._clock.now()
-        if self._scenario.keys is not None and record.key not in self._scenario.keys:
-            return self._refused(exchange, self._scripted(exchange, Step(error="401")))
-        step = self._script.find("model", record.model, record.key, record.answers, record.prompts)
-        planned = None if step is None or step.error == OK else self._scripted(exchange, step)
-        if step is not None and planned is not None and planned.place in ("before", "reset"):
-            self._script.use(step)  # whatever the capacity is
-        if planned is not None and planned.place == "before":
-            return self._refused(exchange, planned)
-        if planned is not None and planned.place == "reset":
-            record.error, record.ending = planned.name, "cut"
-            reset_connection(exchange.request)
-            return web.Response()
-        reply = self._reply(exchange, step or Step(error=OK))
-        verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
-        if isinstance(verdict, capacity.Refusal):
-            return self._refused(exchange, self._over_capacity(exchange, verdict))
-        if step is not None:
-            self._script.use(step)
-        return await self._serve(exchange, reply, verdict, planned)
-
-    async def _serve(
-        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ErrorResponse | None
-    ) -> web.StreamResponse:
-        self._provider.note_serving(+1)
-        try:
-            await self._clock.sleep(self._scenario.latency * admission.slowdown)
-            if exchange.call.stream:
-                return await self._stream(exchange, reply, admission, planned)
-            if planned is not None:
-                return await self._cut_whole(exchange, planned)
-            await self._clock.sleep(self._seconds_per_token(admission) * reply.output_tokens)
-            return self._whole(exchange, reply)
-        finally:
-            self._capacity.finish(admission, self._clock.now())
-            self._provider.note_serving(-1)
-
-    def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
-        self._served(exchange.record, reply.output_tokens)
-        return json_response(exchange.protocol.whole(reply), 200, self._reading_headers(exchange))
-
-    async def _cut_whole(self, exchange: ProviderExchange, planned: ErrorResponse) -> web.StreamResponse:
-        """Return where an error belongs that would cut a stream: before the first byte of an answer in one piece."""
-        if planned.place == "midstream":
-            return self._refused(exchange, planned)
-        exchange.record.error, exchange.record.ending = planned.name, "cut"
-        reset_connection(exchange.request)
-        return web.Response()
-
-    async def _stream(
-        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ErrorResponse | None
-    ) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={"cache-control": "no-cache", "server": SERVER} | self._reading_headers(exchange)
-        )
-        response.content_type = exchange.protocol.STREAM_TYPE
-        exchange.record.status = 200
-        await response.prepare(exchange.request)
-        for chunk in exchange.protocol.stream(reply):
-            if planned is not None and exchange.record.output_tokens >= reply.output_tokens // 2:
-                return await self._cut_stream(exchange, response, reply, planned)
-            if chunk.tokens:
-                await self._clock.sleep(self._seconds_per_token(admission) * chunk.tokens)
-            await response.write(chunk.data)
-            exchange.record.output_tokens += chunk.tokens
-        self._served(exchange.record, reply.output_tokens)
-        return response
-
-    async def _cut_stream(
-        self, exchange: ProviderExchange, response: web.StreamResponse, reply: Reply, planned: ErrorResponse
-    ) -> web.StreamResponse:
-        exchange.record.error, exchange.record.ending = planned.name, "cut"
-        if planned.place == "midstream":
-            await response.write(exchange.protocol.error_event(planned.body, reply))
-        elif planned.place == "midstream_reset":
-            reset_connection(exchange.request)
-        return response
-
-    def _refused(self, exchange: ProviderExchange, refused: ErrorResponse) -> web.Response:
-        exchange.record.status = refused.status
-        exchange.record.error = refused.name
-        exchange.record.ending = "refused"
-        return json_response(refused.body, refused.status, refused.headers)
-
-    def _scripted(self, exchange: ProviderExchange, step: Step) -> ErrorResponse:
-        now = self._clock.now()
-        facts = ErrorFacts(
-            now=now,
-            model=exchange.record.model,
-            retry_after=step.retry_after,
-            resets_at=now + step.resets_in,
-            limit=step.limit,
-            in_use=step.limit,
-        )
-        return refuse(exchange.protocol.NAME, step.error, facts)
-
-    def _over_capacity(self, exchange: ProviderExchange, refusal: capacity.Refusal) -> ErrorResponse:
-        refused = refuse(exchange.protocol.NAME, refusal.error, refusal.facts)
-        headers = refused.headers | self._reading_headers(exchange, refused=True) if self._scenario.announce else {}
-        return msgspec.structs.replace(refused, headers=headers)
-
-    def _reading_headers(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
-        if not self._scenario.announce:
-            return {}
-        now = self._clock.now()
-        reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
-        return reading_headers(exchange.protocol.NAME, reading, now, refused=refused)
-
-    def _served(self, record: RequestRecord, output_tokens: int) -> None:
-        record.status, record.ending, record.output_tokens = 200, "served", output_tokens
-
-    def _seconds_per_token(self, admission: capacity.Admission) -> float:
-        speed = self._scenario.tokens_per_second
-        return admission.slowdown / speed if speed else 0.0
-
-    def _reply(self, exchange: ProviderExchange, step: Step) -> Reply:
-        return Reply(
-            id=f"fake{len(self._provider.requests):06d}",
-            model=exchange.record.model,
-            words=words_of(exchange.call, self._scenario.reply_tokens, step.text),
-            input_tokens=exchange.record.input_tokens,
-            created_at=int(self._clock.now()),
-            tool=step.tool,
-        )
-
-    def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
-        now = self._clock.now()
-        refused = refuse(protocol, "400_invalid", ErrorFacts(now=now, model="", resets_at=now))
-        body = refused.body | {"error": refused.body["error"] | {"message": reason}}
-        return json_response(body, refused.status, refused.headers)
-
-    async def _usage(self, request: web.Request) -> web.StreamResponse:
-        key, now = key_of(request), self._clock.now()
-        self._provider.usage_polls += 1
-        self._provider.note_change()
-        step = self._script.find("usage", "", key)
-        if step is not None:
-            self._script.use(step)
-        if step is not None and step.error != OK:
-            refused = refuse("openai-chat", step.error, ErrorFacts(now=now, model="", resets_at=now + step.resets_in))
-            return json_response(refused.body, refused.status, refused.headers)
-        if not self._scenario.usage:
-            return json_response({"error": "not found"}, 404)
-        limit = self._capacity.limit(key, now)
-        concurrency = {} if limit is None else {"concurrency": {"limit": limit, "hard_cap": limit}}
-        usage = {"concurrent_sessions": self._capacity.in_use(key, now)}
-        return json_response({"usage": usage, "limits": concurrency})
-
-    async def _models(self, request: web.Request) -> web.Response:
-        names = self._scenario.models
-        if request.path.startswith("/v1beta"):
-            return json_response({"models": [{"name": f"models/{name}", "displayName": name} for name in names]})
-        kind = {"type": "model", "object": "model", "created": 0, "owned_by": "fake"}
-        return json_response({"object": "list", "data": [{"id": name} | kind for name in names], "has_more": False})
-
-    async def _count_tokens(self, request: web.Request) -> web.Response:
-        tokens = max(1, len(await request.read()) // BYTES_PER_TOKEN)
-        return json_response({"totalTokens": tokens} if "model" in request.match_info else {"input_tokens": tokens})
-
-    async def _root(self, request: web.Request) -> web.Response:
-        return web.Response(text="a fake provider\n")
-
-
 def words_of(call: ModelCall, length: int | None, text: str | None = None) -> tuple[str, ...]:
     """Return the words of the answer. They name how much of the conversation arrived, so that tests see a resume."""
     if text is not None:
@@ -514,6 +288,8 @@ class FakeProvider:
         """The largest number of requests that were served at once."""
         self.usage_polls = 0
         self._waiting: set[asyncio.Future[None]] = set()
+        self._capacity: capacity.ProviderCapacity
+        """It counts from the start of the provider."""
         self._runner: web.AppRunner | None = None
         self._thread: _LoopThread | None = None
 
@@ -559,12 +335,12 @@ class FakeProvider:
         """Return how many 429s it has sent."""
         return sum(record.status == 429 for record in self.requests)
 
-    def note_serving(self, change: Literal[1, -1]) -> None:
+    def _note_serving(self, change: Literal[1, -1]) -> None:
         self.in_flight += change
         self.peak_concurrency = max(self.peak_concurrency, self.in_flight)
-        self.note_change()
+        self._note_change()
 
-    def note_change(self) -> None:
+    def _note_change(self) -> None:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
@@ -580,9 +356,9 @@ class FakeProvider:
                 self._waiting.discard(waiter)
 
     async def __aenter__(self) -> Self:
-        server = ProviderServer(self, self._clock, self._script)
+        self._capacity = capacity.ProviderCapacity(self.scenario, self._clock.now())
         # A client that disconnects must release its slot at once, so its handler is cancelled.
-        runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
+        runner = web.AppRunner(self._app(), access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         await web.TCPSite(runner, *self._address).start()
         self._runner = runner
@@ -607,6 +383,223 @@ class FakeProvider:
         if thread is not None:
             thread.run(self.__aexit__(kind, error, trace))
             thread.stop()
+
+    # -- the HTTP side -------------------------------------------------------------------------------
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY_BYTES)
+        for path, protocol in ROUTES:
+            app.router.add_post(path, self._model_handler(protocol))
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_post(r"/{version:v1|v1beta}/models/{model:[^/]+}:countTokens", self._count_tokens)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1beta/models", self._models)
+        app.router.add_get("/usage", self._usage)
+        app.router.add_get("/", self._root)  # and HEAD, with which Claude Code checks the connection
+        return app
+
+    def _model_handler(self, protocol: ProtocolModule) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body = await request.read()
+            try:
+                call = protocol.read_call(body, request.match_info.get("model"))
+            except MalformedCallError as error:
+                return self._malformed(protocol.NAME, str(error))
+            record = self._begin(request, protocol, call, len(body))
+            try:
+                return await self._answer(
+                    ProviderExchange(request=request, protocol=protocol, call=call, record=record)
+                )
+            finally:
+                record.ended_at = self._clock.now()
+                record.ending = record.ending or "client_left"
+                self._note_change()
+
+        return handle
+
+    def _begin(self, request: web.Request, protocol: ProtocolModule, call: ModelCall, body_bytes: int) -> RequestRecord:
+        hints = [call.session, *(request.headers.get(name) for name in SESSION_HEADERS)]
+        call = msgspec.structs.replace(
+            call,
+            session=next((hint for hint in hints if hint), None),
+            prompts=tuple(prompt[-KEPT_PROMPT_CHARS:] for prompt in call.prompts),
+        )
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        record = RequestRecord(
+            **msgspec.structs.asdict(call),
+            path=request.path_qs,
+            protocol=protocol.NAME,
+            key=key_of(request),
+            input_tokens=max(1, body_bytes // BYTES_PER_TOKEN),
+            headers={name: value for name, value in headers.items() if name not in SECRET_HEADERS},
+            started_at=self._clock.now(),
+        )
+        self.requests.append(record)
+        self._note_change()
+        return record
+
+    async def _answer(self, exchange: ProviderExchange) -> web.StreamResponse:
+        record, now = exchange.record, self._clock.now()
+        if self.scenario.keys is not None and record.key not in self.scenario.keys:
+            return self._refused(exchange, self._scripted(exchange, Step(error="401")))
+        step = self._script.find("model", record.model, record.key, record.answers, record.prompts)
+        planned = None if step is None or step.error == OK else self._scripted(exchange, step)
+        if step is not None and planned is not None and planned.place in ("before", "reset"):
+            self._script.use(step)  # whatever the capacity is
+        if planned is not None and planned.place == "before":
+            return self._refused(exchange, planned)
+        if planned is not None and planned.place == "reset":
+            record.error, record.ending = planned.name, "cut"
+            reset_connection(exchange.request)
+            return web.Response()
+        reply = self._reply(exchange, step or Step(error=OK))
+        verdict = self._capacity.admit(record.key, record.model, record.input_tokens + reply.output_tokens, now)
+        if isinstance(verdict, capacity.Refusal):
+            return self._refused(exchange, self._over_capacity(exchange, verdict))
+        if step is not None:
+            self._script.use(step)
+        return await self._serve(exchange, reply, verdict, planned)
+
+    async def _serve(
+        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ProviderError | None
+    ) -> web.StreamResponse:
+        self._note_serving(+1)
+        try:
+            await self._clock.sleep(self.scenario.latency * admission.slowdown)
+            if exchange.call.stream:
+                return await self._stream(exchange, reply, admission, planned)
+            if planned is not None:
+                return await self._cut_whole(exchange, planned)
+            await self._clock.sleep(self._seconds_per_token(admission) * reply.output_tokens)
+            return self._whole(exchange, reply)
+        finally:
+            self._capacity.finish(admission, self._clock.now())
+            self._note_serving(-1)
+
+    def _whole(self, exchange: ProviderExchange, reply: Reply) -> web.Response:
+        self._served(exchange.record, reply.output_tokens)
+        return json_response(exchange.protocol.whole(reply), 200, self._reading_headers(exchange))
+
+    async def _cut_whole(self, exchange: ProviderExchange, planned: ProviderError) -> web.StreamResponse:
+        """Return where an error belongs that would cut a stream: before the first byte of an answer in one piece."""
+        if planned.place == "midstream":
+            return self._refused(exchange, planned)
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        reset_connection(exchange.request)
+        return web.Response()
+
+    async def _stream(
+        self, exchange: ProviderExchange, reply: Reply, admission: capacity.Admission, planned: ProviderError | None
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"cache-control": "no-cache", "server": SERVER} | self._reading_headers(exchange)
+        )
+        response.content_type = exchange.protocol.STREAM_TYPE
+        exchange.record.status = 200
+        await response.prepare(exchange.request)
+        for chunk in exchange.protocol.stream(reply):
+            if planned is not None and exchange.record.output_tokens >= reply.output_tokens // 2:
+                return await self._cut_stream(exchange, response, reply, planned)
+            if chunk.tokens:
+                await self._clock.sleep(self._seconds_per_token(admission) * chunk.tokens)
+            await response.write(chunk.data)
+            exchange.record.output_tokens += chunk.tokens
+        self._served(exchange.record, reply.output_tokens)
+        return response
+
+    async def _cut_stream(
+        self, exchange: ProviderExchange, response: web.StreamResponse, reply: Reply, planned: ProviderError
+    ) -> web.StreamResponse:
+        exchange.record.error, exchange.record.ending = planned.name, "cut"
+        if planned.place == "midstream":
+            await response.write(exchange.protocol.error_event(planned.body, reply))
+        elif planned.place == "midstream_reset":
+            reset_connection(exchange.request)
+        return response
+
+    def _refused(self, exchange: ProviderExchange, refused: ProviderError) -> web.Response:
+        exchange.record.status = refused.status
+        exchange.record.error = refused.name
+        exchange.record.ending = "refused"
+        return json_response(refused.body, refused.status, refused.headers)
+
+    def _scripted(self, exchange: ProviderExchange, step: Step) -> ProviderError:
+        now = self._clock.now()
+        facts = ErrorFacts(
+            now=now,
+            model=exchange.record.model,
+            retry_after=step.retry_after,
+            resets_at=now + step.resets_in,
+            limit=step.limit,
+            in_use=step.limit,
+        )
+        return refuse(exchange.protocol.NAME, step.error, facts)
+
+    def _over_capacity(self, exchange: ProviderExchange, refusal: capacity.Refusal) -> ProviderError:
+        refused = refuse(exchange.protocol.NAME, refusal.error, refusal.facts)
+        headers = refused.headers | self._reading_headers(exchange, refused=True) if self.scenario.announce else {}
+        return msgspec.structs.replace(refused, headers=headers)
+
+    def _reading_headers(self, exchange: ProviderExchange, *, refused: bool = False) -> dict[str, str]:
+        if not self.scenario.announce:
+            return {}
+        now = self._clock.now()
+        reading = self._capacity.read(exchange.record.key, exchange.record.model, now)
+        return reading_headers(exchange.protocol.NAME, reading, now, refused=refused)
+
+    def _served(self, record: RequestRecord, output_tokens: int) -> None:
+        record.status, record.ending, record.output_tokens = 200, "served", output_tokens
+
+    def _seconds_per_token(self, admission: capacity.Admission) -> float:
+        speed = self.scenario.tokens_per_second
+        return admission.slowdown / speed if speed else 0.0
+
+    def _reply(self, exchange: ProviderExchange, step: Step) -> Reply:
+        return Reply(
+            id=f"fake{len(self.requests):06d}",
+            model=exchange.record.model,
+            words=words_of(exchange.call, self.scenario.reply_tokens, step.text),
+            input_tokens=exchange.record.input_tokens,
+            created_at=int(self._clock.now()),
+            tool=step.tool,
+        )
+
+    def _malformed(self, protocol: ProtocolName, reason: str) -> web.Response:
+        now = self._clock.now()
+        refused = refuse(protocol, "400_invalid", ErrorFacts(now=now, model="", resets_at=now))
+        body = refused.body | {"error": refused.body["error"] | {"message": reason}}
+        return json_response(body, refused.status, refused.headers)
+
+    async def _usage(self, request: web.Request) -> web.StreamResponse:
+        key, now = key_of(request), self._clock.now()
+        self.usage_polls += 1
+        self._note_change()
+        step = self._script.find("usage", "", key)
+        if step is not None:
+            self._script.use(step)
+        if step is not None and step.error != OK:
+            refused = refuse("openai-chat", step.error, ErrorFacts(now=now, model="", resets_at=now + step.resets_in))
+            return json_response(refused.body, refused.status, refused.headers)
+        if not self.scenario.usage:
+            return json_response({"error": "not found"}, 404)
+        limit = self._capacity.limit(key, now)
+        concurrency = {} if limit is None else {"concurrency": {"limit": limit, "hard_cap": limit}}
+        usage = {"concurrent_sessions": self._capacity.in_use(key, now)}
+        return json_response({"usage": usage, "limits": concurrency})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        names = self.scenario.models
+        if request.path.startswith("/v1beta"):
+            return json_response({"models": [{"name": f"models/{name}", "displayName": name} for name in names]})
+        kind = {"type": "model", "object": "model", "created": 0, "owned_by": "fake"}
+        return json_response({"object": "list", "data": [{"id": name} | kind for name in names], "has_more": False})
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
+        tokens = max(1, len(await request.read()) // BYTES_PER_TOKEN)
+        return json_response({"totalTokens": tokens} if "model" in request.match_info else {"input_tokens": tokens})
+
+    async def _root(self, request: web.Request) -> web.Response:
+        return web.Response(text="a fake provider\n")
 
 
 class _LoopThread:
