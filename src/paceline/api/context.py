@@ -109,7 +109,9 @@ PREFIX = "paceline_"
 UNIT_STATES = ("todo", "running", "done", "unverified", "quarantined", "held", "cancelled")
 
 Labels = tuple[str, ...]
-Samples = Iterable[tuple[Labels, float]]
+Samples = Iterable[tuple[Labels, float | None]]
+LIMITS: Final = {"configured": "configured", "platform": "platform", "adaptive": "adaptive", "effective": "limit"}
+"""The kinds of limits, and the fields of a status that have them."""
 
 
 def encode(families: list[Metric], accept: str) -> tuple[bytes, str]:
@@ -159,25 +161,24 @@ class EngineMetrics:
         waiting = engine.governor.waiting(now=engine.clock.now())
         statuses = sorted(engine.limiter.statuses(), key=lambda status: status.configured is None)
         label = self._scopes.choose((status.scope,) for status in statuses)
-        in_flight = ((label(status.scope), status.in_flight) for status in statuses)
-        limits = (
-            ((*label(status.scope), kind), limit)
-            for status in statuses
-            for kind, limit in _limits(status).items()
-            if limit is not None
-        )
-        waits = (((*label(scope), reason), count) for (scope, reason), count in waiting.items())
+        scopes = [(label(status.scope), status) for status in statuses]
         windows = [(status.scope, window) for status in statuses for window in status.windows]
         label_window = self._windows.choose((scope, window.name) for scope, window in windows)
-        used = (
-            (label_window(scope, window.name), window.used_ratio)
-            for scope, window in windows
-            if window.used_ratio is not None
-        )
-        yield _gauge("in_flight", "Live slots", ("scope",), in_flight)
+        limits = (((*name, kind), getattr(each, field)) for name, each in scopes for kind, field in LIMITS.items())
+        waits = (((*label(scope), reason), count) for (scope, reason), count in waiting.items())
+        rates = [((*name, rate.kind, rate.source), rate) for name, each in scopes for rate in each.rates]
+        rates_used = ((name, rate.used) for name, rate in rates)
+        paces = ((name, None if each.pace is None else each.pace.interval) for name, each in scopes)
+        paused = ((name, 1.0 if each.paused else None) for name, each in scopes)
+        used = ((label_window(scope, window.name), window.used_ratio) for scope, window in windows)
+        rated = ("scope", "kind", "source")
+        yield _gauge("in_flight", "Live slots", ("scope",), ((name, each.in_flight) for name, each in scopes))
         yield _gauge("limit", "How many slots a scope may hold; absent where unlimited", ("scope", "kind"), limits)
         yield _gauge("waiting", "Waiting tickets, by what binds the first of their lane", ("scope", "reason"), waits)
-        yield from _rates_of(statuses, label)
+        yield _gauge("rate_used", "Requests or tokens used of a rate", rated, rates_used)
+        yield _gauge("rate_limit", "Size of a rate", rated, ((name, rate.limit) for name, rate in rates))
+        yield _gauge("pace_seconds", "Seconds between two runs by a learnt pace", ("scope",), paces, combine=max)
+        yield _gauge("paused", "Scopes that are paused", ("scope",), paused)
         yield _gauge("window_used_ratio", "Used share of a quota window", ("scope", "window"), used, combine=max)
 
     def _of_units(self) -> Iterable[Metric]:
@@ -189,19 +190,13 @@ class EngineMetrics:
         )
         yield _gauge("units", "Units by state; parked ones are among the todo", ("campaign", "state"), units)
         campaigns = {campaign.name: campaign for campaign in engine.store.campaigns()}
-        parked = [
-            (_common_scope(campaigns[name], engine.settings.campaign_accounts), each.parked)
-            for name, each in counts.items()
-            if name in campaigns
-        ]
+        accounts = engine.settings.campaign_accounts
+        known = [(campaigns[name], each.parked) for name, each in counts.items() if name in campaigns]
+        parked = [(_common_scope(campaign, accounts), count) for campaign, count in known]
         label_scope = self._parked.choose((scope,) for scope, _ in parked)
         samples = ((label_scope(scope), count) for scope, count in parked)
-        yield _gauge(
-            "parked",
-            "Parked units, by the scope that all accounts of their campaign share",
-            ("scope",),
-            samples,
-        )
+        what = "Parked units, by the scope that all accounts of their campaign share"
+        yield _gauge("parked", what, ("scope",), samples)
 
 
 class SeriesNames:
@@ -217,26 +212,6 @@ class SeriesNames:
         new = [name for name in current if name not in self._names]
         self._names = dict.fromkeys((kept + new)[:MOST_NAMES])
         return lambda *name: name if name in self._names else (OTHER,) * len(name)
-
-
-def _rates_of(statuses: Sequence[ScopeStatus], label: Callable[..., Labels]) -> Iterable[Metric]:
-    rates = [((*label(status.scope), rate.kind, rate.source), rate) for status in statuses for rate in status.rates]
-    labels = ("scope", "kind", "source")
-    yield _gauge("rate_used", "Requests or tokens used of a rate", labels, [(name, rate.used) for name, rate in rates])
-    yield _gauge("rate_limit", "Size of a rate", labels, [(name, rate.limit) for name, rate in rates])
-    paces = [(label(status.scope), status.pace.interval) for status in statuses if status.pace is not None]
-    yield _gauge("pace_seconds", "Seconds between two runs by a learnt pace", ("scope",), paces, combine=max)
-    paused = [(label(status.scope), 1.0) for status in statuses if status.paused]
-    yield _gauge("paused", "Scopes that are paused", ("scope",), paused)
-
-
-def _limits(status: ScopeStatus) -> dict[str, int | None]:
-    return {
-        "configured": status.configured,
-        "platform": status.platform,
-        "adaptive": status.adaptive,
-        "effective": status.limit,
-    }
 
 
 def _common_scope(campaign: Campaign, accounts: CampaignAccounts) -> str:
@@ -291,10 +266,11 @@ def _gauge(
     samples: Samples,
     combine: Callable[[float, float], float] = lambda one, other: one + other,
 ) -> Metric:
-    """Return a gauge. Samples with the same labels are combined, as those of `other` are."""
+    """Return a gauge. Samples with the same labels are combined, as those of `other` are; None is no sample."""
     values: dict[tuple[str, ...], float] = {}
     for key, value in samples:
-        values[key] = combine(values[key], value) if key in values else value
+        if value is not None:
+            values[key] = combine(values[key], value) if key in values else value
     family = GaugeMetricFamily(PREFIX + name, what, labels=labels)
     for key, value in values.items():
         family.add_metric(key, value)
