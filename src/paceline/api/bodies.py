@@ -279,8 +279,8 @@ SCOPE_PREFIXES: Final = (
     "/concurrency/restore/",
 )
 UNIT_PREFIX: Final = "/v1/units/"
-UNIT_VIEWS: Final = ("/why", "/log", "/output", "/diff")
-UNIT_ACTIONS: Final = ("/retry", "/cancel", "/pause", "/resume", "/accept")
+UNIT_VIEW: Final = re.compile(r"(.*/.*)(/why|/log|/output|/diff)", re.DOTALL)
+UNIT_ACTION: Final = re.compile(r"(.*)(/retry|/cancel|/pause|/resume|/accept)", re.DOTALL)
 
 
 def fold_path(path: str, method: str) -> str:
@@ -293,17 +293,11 @@ def fold_path(path: str, method: str) -> str:
         if path.startswith(prefix) and len(path) > len(prefix):
             return prefix + quote(path[len(prefix) :], safe="")
     if path.startswith(UNIT_PREFIX) and len(path) > len(UNIT_PREFIX):
-        name, tail = _split_ending(path[len(UNIT_PREFIX) :], method)
-        return UNIT_PREFIX + quote(name, safe="") + tail
+        name = path[len(UNIT_PREFIX) :]
+        found = (UNIT_ACTION if method == "POST" else UNIT_VIEW).fullmatch(name)
+        name, ending = found.groups() if found is not None else (name, "")
+        return UNIT_PREFIX + quote(name, safe="") + ending
     return path
-
-
-def _split_ending(name: str, method: str) -> tuple[str, str]:
-    """Return the unit's name and the one ending behind it: the name itself may end like an action."""
-    for ending in UNIT_ACTIONS if method == "POST" else UNIT_VIEWS:
-        if name.endswith(ending) and (method == "POST" or "/" in name[: -len(ending)]):
-            return name[: -len(ending)], ending
-    return name, ""
 
 
 def unfold(name: str) -> str:
