@@ -216,7 +216,7 @@ class SeriesNames:
 
 def _common_scope(campaign: Campaign, accounts: CampaignAccounts) -> str:
     """Return the narrowest scope that every session of the campaign occupies, whichever account it runs on."""
-    found = [accounts.find(each) for each in accounts.ids_of(campaign)]
+    found = [accounts.of(campaign, each) for each in accounts.ids_of(campaign)]
     known = [account for account in found if account is not None]
     if not known:
         return f"agent:{campaign.agent}"

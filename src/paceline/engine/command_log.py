@@ -121,10 +121,10 @@ def carry_out(governor: Governor, event: Event, now: float) -> None:
         case "lift", _:
             governor.lift_hold(scope, now=now)
         case "key.created" | "key.revoked", fields:
-            _apply_key(governor, scope, fields, now)
+            apply_key(governor, scope, fields, now)
 
 
-def _apply_key(governor: Governor, scope: str, fields: Mapping[str, object], now: float) -> None:
+def apply_key(governor: Governor, scope: str, fields: Mapping[str, object], now: float) -> None:
     """Give the scope of a key its limit and its rate, or forget those of an earlier key of that name."""
     match fields.get("parallel"):
         case int() as parallel:

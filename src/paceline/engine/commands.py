@@ -10,8 +10,8 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -100,13 +100,13 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Store a validated plan as a campaign, or as more units of one."""
-    events = _change_events("add", [plan.campaign.name], now)
+    events = [_event("add", plan.campaign.name, now)]
     return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=events)
 
 
 async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Add a plan as `add_plan` does, without holding up the event loop."""
-    events = _change_events("add", [plan.campaign.name], now)
+    events = [_event("add", plan.campaign.name, now)]
     return await import_in_steps(store, plan, update=update, now=now, events=events)
 
 
@@ -121,7 +121,9 @@ def pause_campaigns(store: Store, names: Sequence[str] | None, *, at_turn: bool 
 
     Their running sessions finish; with `at_turn` they end at their next turn and continue when the campaign does.
     """
-    chosen = _chosen(store, names) if names is not None else _unfinished(store)
+    chosen, counts = _chosen(store, names), store.counts()
+    if names is None:  # a finished one would only look as if it had work left
+        chosen = [each for each in chosen if counts[each.name].todo or counts[each.name].running]
     paused = {campaign.name for campaign in chosen}
     with store.together():
         for unit in store.running_units() if at_turn else ():
@@ -192,12 +194,6 @@ def _chosen(store: Store, names: Sequence[str] | None) -> list[Campaign]:
     return [_not_cancelled(find_campaign(store, name)) for name in names]
 
 
-def _unfinished(store: Store) -> list[Campaign]:
-    """Return the campaigns with units that wait or run. A finished one would only look as if it had work left."""
-    counts = store.counts()
-    return [each for each in _chosen(store, None) if counts[each.name].todo or counts[each.name].running]
-
-
 def _not_cancelled(campaign: Campaign) -> Campaign:
     if campaign.state == "cancelled":
         raise IllegalStep(f"{campaign.name} is cancelled; `paceline retry {campaign.name}` undoes that")
@@ -218,29 +214,23 @@ def _replace(store: Store, campaigns: Sequence[Campaign], action: Action, now: f
     with store.together():
         for campaign in campaigns:
             store.set_campaign(campaign)
-        store.append_events(_change_events(action, [campaign.name for campaign in campaigns], now))
+        store.append_events([_event(action, campaign.name, now) for campaign in campaigns])
 
 
 def _record(store: Store, action: Action, target: str, now: float) -> None:
-    store.append_events(_change_events(action, [target], now))
+    store.append_events([_event(action, target, now)])
 
 
-def _change_events(action: Action, targets: Sequence[str], now: float) -> list[Event]:
-    """Return one event for each campaign or unit: what was done to it, and by whom. Engines then read them again."""
-    return [command_log.event_of("campaigns", now=now, action=action, target=target) for target in targets]
+def _event(action: Action, target: str, now: float) -> Event:
+    """Return what was done to a campaign or unit, and by whom. Engines then read it again."""
+    return command_log.event_of("campaigns", now=now, action=action, target=target)
 
 
 # -- units ---------------------------------------------------------------------------------------
 
 
 def end_at_turn(
-    store: Store,
-    unit: Unit,
-    *,
-    reason: str,
-    resume_at: float | None = None,
-    is_held: bool = False,
-    now: float,
+    store: Store, unit: Unit, *, reason: str, resume_at: float | None = None, is_held: bool = False, now: float
 ) -> None:
     """Ask the leading engine to end the session of a running unit at its next turn, without a charge.
 
@@ -248,16 +238,8 @@ def end_at_turn(
     resumes it. A session that ends by itself before counts as usual, and so does one that shows no turns or cannot be
     resumed. A unit whose session has not begun waits at once. Work that is being checked has no session to end.
     """
-    command_log.send(
-        store,
-        command_log.END_AT_TURN,
-        now=now,
-        unit=unit.id,
-        attempt=unit.attempt_id,
-        reason=reason,
-        resume_at=resume_at,
-        is_held=is_held,
-    )
+    fields: dict[str, Any] = {"reason": reason, "resume_at": resume_at, "is_held": is_held}
+    command_log.send(store, command_log.END_AT_TURN, now=now, unit=unit.id, attempt=unit.attempt_id, **fields)
 
 
 def pause_unit(store: Store, unit: Unit, *, at_turn: bool = False, now: float) -> bool:
@@ -579,35 +561,46 @@ def key_fields(record: ClientKey) -> dict[str, object]:
 
 def checked_key(settings: Settings, request: KeyRequest, *, now: float) -> ClientKey:
     """Return the key that was asked for. Raise `InvalidInput` with every value that is wrong."""
-    checks: dict[str, Callable[[], object]] = {
-        "name": lambda: _checked_name(request.name),
-        "pool": lambda: _checked_pool(settings, request.pool),
-        "models": lambda: _checked_models(request.models),
-        "rpm": lambda: _checked_count("rpm", request.rpm),
-        "tpm": lambda: _checked_count("tpm", request.tpm),
-        "parallel": lambda: _checked_count("parallel", request.parallel),
-        "priority_max": lambda: _checked_priority(request.priority_max),
-        "weight": lambda: check_weight(request.weight),
-        "budget": lambda: None if request.budget is None else parse_budget(request.budget),
-        "all_paths": lambda: _checked_paths(request),
-    }
-    values, mistakes = {}, []
-    for name, check in checks.items():
-        try:
-            values[name] = check()
-        except InvalidInput as error:
-            mistakes.append(str(error))
-    if mistakes:
+    if mistakes := list(_mistakes(settings, request)):
         raise InvalidInput("; ".join(mistakes))
-    return msgspec.convert(values | {"created_at": now}, ClientKey)
+    models = tuple(dict.fromkeys(map(model_pattern, request.models)))
+    budget = None if request.budget is None else parse_budget(request.budget)
+    rules = fields_of(KeyRules, request) | {"models": models, "budget": budget, "created_at": now}
+    return msgspec.convert(rules, ClientKey)
 
 
-def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f"{name!r:.80} cannot name a key: use 1 to 63 letters, digits and . _ -, and begin with a letter or digit"
+def _mistakes(settings: Settings, request: KeyRequest) -> Iterator[str]:
+    """Yield what is wrong with each value."""
+    if not _NAME.fullmatch(name := request.name):
+        yield f"{name!r:.80} cannot name a key: use 1 to 63 letters, digits and . _ -, and begin with a letter or digit"
+    if request.pool is not None and request.pool not in settings.gateway_addresses:
+        yield str(unknown_address(settings, request.pool))
+    if (count := len(request.models)) > MOST_MODELS:
+        yield f"a key may name {MOST_MODELS} models at most; got {count}: use a pattern (opus-*)"
+    elif wrong := [model for model in request.models if not _MODEL.fullmatch(model)]:
+        yield f"{wrong[0]!r:.80} is not the name of a model, or a pattern such as opus-*"
+    for name, value in (("rpm", request.rpm), ("tpm", request.tpm), ("parallel", request.parallel)):
+        try:
+            check_limit(value, name)
+        except InvalidLimit:
+            yield f"{name} must be a whole number >= 1, or left out for no limit; got {value!r:.80}"
+    if type(request.priority_max) is not int or not -HIGHEST_PRIORITY <= request.priority_max <= HIGHEST_PRIORITY:
+        yield f"priority_max must be a whole number from -9999 to 9999; got {request.priority_max!r:.80}"
+    try:
+        check_weight(request.weight)
+    except InvalidInput as error:
+        yield str(error)
+    if request.budget is not None:
+        try:
+            parse_budget(request.budget)
+        except InvalidInput as error:
+            yield str(error)
+    given = {"--models": request.models, "--budget": request.budget, "--tpm": request.tpm}
+    if request.all_paths and (rules := [rule for rule, value in given.items() if value]):
+        yield (
+            f"--all-paths cannot be combined with {' and '.join(rules)}: batches and stored answers would bypass it. "
+            "Leave it out, or make a second key"
         )
-    return name
 
 
 def parse_budget(text: str) -> KeyBudget:
@@ -623,12 +616,6 @@ def parse_budget(text: str) -> KeyBudget:
     return KeyBudget(dollars, next((each for each in periods if each == found[2]), "total"))
 
 
-def _checked_pool(settings: Settings, pool: str | None) -> str | None:
-    if pool is None or pool in settings.gateway_addresses:
-        return pool
-    raise unknown_address(settings, pool)
-
-
 def unknown_address(settings: Settings, name: str) -> InvalidInput:
     """Return the error for a name that is no address of the gateway: neither a metered account nor a pool."""
     if any(name in (each.name, each.id) and each.kind != "metered" for each in settings.accounts.values()):
@@ -641,35 +628,3 @@ def unknown_address(settings: Settings, name: str) -> InvalidInput:
     hint = did_you_mean(name, known)
     it = f"{hint} It" if hint else "; it"
     return InvalidInput(f"the gateway has no account or pool {name!r:.80}{it} has: {listed}")
-
-
-def _checked_count(name: str, value: int | None) -> int | None:
-    try:
-        return check_limit(value, name)
-    except InvalidLimit:
-        raise InvalidInput(f"{name} must be a whole number >= 1, or left out for no limit; got {value!r:.80}") from None
-
-
-def _checked_paths(request: KeyRequest) -> bool:
-    given = {"--models": request.models, "--budget": request.budget, "--tpm": request.tpm}
-    if request.all_paths and (rules := [name for name, value in given.items() if value]):
-        raise InvalidInput(
-            f"--all-paths cannot be combined with {' and '.join(rules)}: batches and stored answers would bypass it. "
-            "Leave it out, or make a second key"
-        )
-    return request.all_paths
-
-
-def _checked_models(models: Sequence[str]) -> tuple[str, ...]:
-    if len(models) > MOST_MODELS:
-        raise InvalidInput(f"a key may name {MOST_MODELS} models at most; got {len(models)}: use a pattern (opus-*)")
-    for model in models:
-        if not _MODEL.fullmatch(model):
-            raise InvalidInput(f"{model!r:.80} is not the name of a model, or a pattern such as opus-*")
-    return tuple(dict.fromkeys(map(model_pattern, models)))
-
-
-def _checked_priority(priority: int) -> int:
-    if type(priority) is not int or not -HIGHEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
-        raise InvalidInput(f"priority_max must be a whole number from -9999 to 9999; got {priority!r:.80}")
-    return priority

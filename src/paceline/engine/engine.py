@@ -22,9 +22,9 @@ from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
 from paceline.engine.capacity.governor_state import (
-    AddedHostLimits,
     LoginWatch,
     apply_campaign_limits,
+    apply_host_limits,
     limit_checks,
     load_governor,
 )
@@ -288,7 +288,7 @@ class Engine:
         self._landing = Landings(parts, self.monitor.history, self._stages.preparing)
         self._cleanup = WorkspaceCleanup(store, hosts)
         self._logins = LoginWatch(governor, settings.campaign_accounts, hosts.local.environ)
-        self._host_limits = AddedHostLimits(settings.hosts)
+        self._host_limits: dict[str, int | None] = {}
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
         self.leases = Leases(store, driver, emit=self.emit, sessions=self.live.values)
@@ -521,7 +521,8 @@ class Engine:
 
     def _fill_queues(self, now: float) -> None:
         if hosts := self.hosts.states():
-            self._host_limits.apply(self.governor, hosts, now)
+            configured = self.settings.hosts
+            apply_host_limits(self.governor, hosts, self._host_limits, configured=configured, now=now)
         # A campaign that was deleted and added again waits until the sessions of the deleted one are over: its units
         # have the same names, so the store would take the old sessions for the new units.
         running = {(session.campaign.name, session.campaign.created_at) for session in self.live.values()}

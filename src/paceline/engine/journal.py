@@ -84,10 +84,7 @@ def start_event(unit: Unit, scope: str, now: float) -> Event:
 
 
 def unit_event(record: OutcomeRecord, now: float, *, others_first: bool = False) -> Event:
-    """Return the event of an attempt that ended.
-
-    `others_first`: its unit waits until another one of its campaign has ended well, and until `resume_at` at most.
-    """
+    """Return the event of an attempt that ended. `others_first`: until another unit has ended well."""
     transition = record.transition
     fields: dict[str, object] = {
         "reason": transition.reason + (OTHERS_FIRST if others_first else ""),
@@ -167,10 +164,7 @@ class EngineJournal:
             self.has_learnt = True
 
     def wake(self, scope: str) -> None:
-        """Wake the units that are parked for a window of the scope: those of its accounts, or of its campaign.
-
-        Its accounts are all of a provider, or the one on the path.
-        """
+        """Wake the units parked for a window of the scope: of a campaign, of a provider, or of an account."""
         hosts = self._queues.hosts(self._driver.now())
         if scope.startswith(CAMPAIGN):
             for login in logins_on(hosts, [NO_ACCOUNT]):

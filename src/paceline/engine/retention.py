@@ -60,14 +60,15 @@ class OutputRetention:
         """
         if self._archive is None or self._next_at - STEP_SECONDS <= now < self._next_at:
             return False
-        done = self._archive.prune(self._limits, self._is_needed, now)
+
+        def is_needed(attempt_id: str, unit_id: str | None) -> bool:
+            # That of an unknown unit stays: `paceline gc` finds out whose it is.
+            return unit_id is None or is_last_of_unfinished(self._store, attempt_id, unit_id)
+
+        done = self._archive.prune(self._limits, is_needed, now)
         is_more_due = done.is_behind or done.attempts >= MANY_REMOVED
         self._next_at = now if is_more_due else now + STEP_SECONDS
         return done.is_behind
-
-    def _is_needed(self, attempt_id: str, unit_id: str | None) -> bool:
-        """Return whether the output must stay. That of an unknown unit stays: `paceline gc` finds out whose it is."""
-        return unit_id is None or is_last_of_unfinished(self._store, attempt_id, unit_id)
 
 
 def is_last_of_unfinished(store: Store, attempt_id: str, unit_id: str) -> bool:
@@ -88,10 +89,7 @@ def attempts_of_unfinished(store: Store) -> set[str]:
 
 
 def remove_campaign_output(spool: Spool, campaign: str, before: float) -> PruneResult:
-    """Remove prompts and output of a deleted campaign, of all its attempts.
-
-    What ended after `before` belongs to another campaign that has got the name since.
-    """
+    """Remove the output of a deleted campaign. What ended after `before` is of another one of that name."""
     removed = PruneResult()
     for name in spool.archived():
         if (spool.unit_of(name) or "").startswith(f"{campaign}/"):

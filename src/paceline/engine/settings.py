@@ -44,10 +44,6 @@ class CampaignAccounts:
         """Yield every account once."""
         return iter(self._by_id.values())
 
-    def find(self, account: str) -> Account | None:
-        """Return the account with this id."""
-        return self._by_id.get(account)
-
     def ids_of(self, campaign: Campaign) -> tuple[str, ...]:
         """Return the ids of the accounts that may run its units; `NO_ACCOUNT` for a command without any."""
         return campaign.accounts or (self.login_id(campaign),)

@@ -115,7 +115,9 @@ class CampaignBreaker:
         outage.blamed += outage.count > 0 and self._proven_at.get(payer, 0.0) >= outage.last_at
         outage.count += 1
         outage.last_at = now
-        if outage.blamed >= MOST_BLAMED and _may_differ(session.campaign, outcome):
+        # All units of an agent share its program and its address; a command may have its own.
+        has_own_program = "{" in "".join(session.campaign.command[:1]) or outcome.ending == "unreachable"
+        if outage.blamed >= MOST_BLAMED and session.campaign.agent == "command" and has_own_program:
             del self._outages[unit.id]
             return msgspec.structs.replace(outcome, ending="failed")
         if outage.count >= MOST_UNREACHED and outage.blamed >= FEWEST_BLAMED and outcome.ending == "unreachable":
@@ -206,13 +208,6 @@ class CampaignBreaker:
         if len(streak.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
             return None
         return f"the first {len(streak.units)} units failed alike, the last with: {reason}"
-
-
-def _may_differ(campaign: Campaign, outcome: AttemptOutcome) -> bool:
-    """Return whether a unit may have a program or an address of its own. All units of an agent share both."""
-    if campaign.agent != "command":
-        return False
-    return outcome.ending == "unreachable" or "{" in "".join(campaign.command[:1])
 
 
 def gist_of(reason: str, unit: str) -> str:

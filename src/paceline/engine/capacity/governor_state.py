@@ -6,15 +6,15 @@ away: nothing that is decided on it is stored or carried out.
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from paceline.agents.account import Account, login_files
 from paceline.core import Governor, GovernorSettings, Snapshot
 from paceline.core.state.snapshot import VERSION
+from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import CHECKS, KEY
-from paceline.core.values.settings import Rate
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, is_there, ticket_of
 from paceline.engine.dispatch.placement import LocalMachine
@@ -23,23 +23,13 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidSnapshot, PacelineError
 from paceline.events import Event
 from paceline.hosts.messages import HostState, stored_host_states
-from paceline.store import Campaign, HashedKey, Store, StoredSlot
+from paceline.store import Campaign, ClientKey, Store
 
 GOVERNOR_STATE = "governor"
 _WAY_OUT = (
     "To begin without it, run `paceline restore --unreadable`: limits that were set live, holds and closed windows are "
     "then forgotten, and the old state stays in the database"
 )
-
-
-class StateTooNew(InvalidSnapshot):
-    """The snapshot was stored by a newer Paceline."""
-
-
-class _Versioned(msgspec.Struct):
-    """The part of a snapshot that every version can read."""
-
-    version: int
 
 
 def load_governor(store: Store, settings: GovernorSettings, now: float) -> Governor:
@@ -50,11 +40,11 @@ def load_governor(store: Store, settings: GovernorSettings, now: float) -> Gover
     stored = store.load_state(GOVERNOR_STATE)
     if stored is None:
         return Governor(settings, now=now)
+    _check_version(stored)
     try:
-        return Governor.restore(_decoded(stored), now=now, settings=settings, keep_slots=False)
+        snapshot = msgspec.json.decode(stored, type=Snapshot)
+        return Governor.restore(snapshot, now=now, settings=settings, keep_slots=False)
     except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
-        if isinstance(error, StateTooNew):
-            raise
         raise InvalidSnapshot(
             f"what this home has learnt (limits, windows, holds) cannot be read: {error}. "
             f"It is kept as it is: restore a copy of the database. {_WAY_OUT}"
@@ -70,7 +60,9 @@ def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -
         assert stored is not None
         key = f"{GOVERNOR_STATE}.unreadable.{int(now)}"
         governor = Governor(settings, now=now)
-        _apply_key_limits(governor, store.client_keys(), now)
+        for each in store.client_keys():  # the settings do not have their limits
+            if each.key.revoked_at is None:
+                command_log.apply_key(governor, f"{KEY}{each.key.name}", fields_of(ClientKey, each.key), now)
         fresh = msgspec.json.encode(governor.snapshot())
         with store.together():
             store.save_state(key, stored)
@@ -80,30 +72,17 @@ def set_aside_unreadable(store: Store, settings: GovernorSettings, now: float) -
     return None
 
 
-def _apply_key_limits(governor: Governor, keys: Iterable[HashedKey], now: float) -> None:
-    """Set the limits and rates of clients' keys, as they were created: the settings do not have them."""
-    for each in keys:
-        key, scope = each.key, f"{KEY}{each.key.name}"
-        if key.revoked_at is not None:
-            continue
-        if key.parallel is not None:
-            governor.set_limit(scope, key.parallel, now=now)
-        if key.rpm is not None or key.tpm is not None:
-            governor.set_rate(scope, Rate(rpm=key.rpm, tpm=key.tpm), now=now)
-
-
-def _decoded(stored: bytes) -> Snapshot:
-    """Return the snapshot. One of a newer version may have fields that this one cannot read."""
+def _check_version(stored: bytes) -> None:
+    """Raise `InvalidSnapshot` for a newer version: it may have fields that this one cannot read."""
     try:
-        version = msgspec.json.decode(stored, type=_Versioned).version
+        version = msgspec.json.decode(stored, type=dict[str, Any]).get("version")
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        version = VERSION  # decoding all of it says what is wrong
-    if version > VERSION:
-        raise StateTooNew(
+        return  # decoding all of it says what is wrong
+    if isinstance(version, int) and version > VERSION:
+        raise InvalidSnapshot(
             f"what this home has learnt was stored by a newer Paceline (snapshot version {version}, this one reads "
             f"{VERSION}). It is kept as it is: update Paceline. {_WAY_OUT}"
         )
-    return msgspec.json.decode(stored, type=Snapshot)
 
 
 def save_governor(store: Store, governor: Governor) -> None:
@@ -118,20 +97,19 @@ def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now
             governor.set_limit(scope, campaign.max_sessions, now=now)
 
 
-class AddedHostLimits:
-    """The limits of hosts that were added while paceline.toml does not describe them."""
-
-    def __init__(self, configured: Collection[str]) -> None:
-        self._configured = configured
-        self._applied: dict[str, int | None] = {}
-
-    def apply(self, governor: Governor, hosts: Iterable[HostState], now: float) -> None:
-        """Set the limit of each host's scope, once and whenever it was changed."""
-        for host in hosts:
-            limit = host.settings.max_sessions or None  # with 0 nothing is placed there
-            if host.name in self._configured or self._applied.get(host.name) == limit:
-                continue
-            self._applied[host.name] = limit
+def apply_host_limits(
+    governor: Governor,
+    hosts: Iterable[HostState],
+    applied: dict[str, int | None],
+    *,
+    configured: Collection[str],
+    now: float,
+) -> None:
+    """Set the limits of hosts that paceline.toml does not describe, once and whenever changed; `applied` has those."""
+    for host in hosts:
+        limit = host.settings.max_sessions or None  # with 0 nothing is placed there
+        if host.name not in configured and applied.get(host.name) != limit:
+            applied[host.name] = limit
             governor.set_limit(f"host:{host.name}", limit, now=now)
 
 
@@ -179,15 +157,15 @@ class LoginWatch:
         return status is not None and status.held is not None
 
     def _marks(self, scope: str) -> Marks:
-        return tuple(_mark(path) for path in login_files(self._accounts[scope], self._environ))
-
-
-def _mark(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
+        found: list[tuple[int, int] | None] = []
+        for path in login_files(self._accounts[scope], self._environ):
+            try:
+                stat = path.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((stat.st_mtime_ns, stat.st_size))
+        return tuple(found)
 
 
 class OfflineState:
@@ -216,10 +194,7 @@ class OfflineState:
                 ticket = unit_ticket(unit, campaign, self.accounts, ticket_id, local_host=settings.local_host)
                 self.governor.adopt(ticket, now=now)
         for slot in store.slots():
-            if slot.granted_at is not None and is_there(slot) and not _has_expired(slot, now):
+            # A leader would wait for the renewal of a lease that ran out long ago once more; a reader does not.
+            has_expired = slot.lease is not None and now >= slot.lease.expires_at + LOST_GRACE_SECONDS
+            if slot.granted_at is not None and is_there(slot) and not has_expired:
                 self.governor.adopt(ticket_of(slot), now=now)
-
-
-def _has_expired(slot: StoredSlot, now: float) -> bool:
-    """Return whether a lease ran out long ago. A leader would wait for its renewal once more; a reader does not."""
-    return slot.lease is not None and now >= slot.lease.expires_at + LOST_GRACE_SECONDS

@@ -138,10 +138,7 @@ class Leases:
         self._leaving: dict[str, TimerHandle] = {}
 
     async def take(self, request: SlotRequest, hung_up: HungUp | None = None) -> StoredSlot | Deferred:
-        """Return a slot, or the reason why there was none when the wait ran out.
-
-        `hung_up` returns once the caller no longer listens; then `CallerGone` is raised.
-        """
+        """Return a slot, or why there was none within the wait. Raise `CallerGone` once `hung_up` has returned."""
         scopes = _check_request(request)
         self._check_open()
         slot = self._asked_before(request, scopes)
@@ -301,7 +298,15 @@ class Leases:
         try:
             sharers = await call or int(self._is_granted(slot.id))  # it may have been granted in the last moment
             if not sharers:
-                return self._run_out(slot, call)
+                why = self._governor.why(ticket_of(slot).id, now=self._clock.now())
+                assert why is not None  # it waits
+                self._end_call(slot.id, call)
+                if request.idempotency_key is not None and slot.id not in self._calls:
+                    until = self._clock.now() + KEPT_POSITION_SECONDS  # the next call with its key keeps the position
+                    self._leaving[slot.id] = self._clock.call_at(until, lambda: self._leave(slot.id))
+                else:
+                    self._leave(slot.id)
+                return why
             granted = await self._stored_grant(slot.id)
             if listener.done():
                 raise CallerGone
@@ -328,18 +333,6 @@ class Leases:
             calls.remove(call)
         if not calls:
             self._calls.pop(slot_id, None)
-
-    def _run_out(self, slot: StoredSlot, call: asyncio.Future[int]) -> Deferred:
-        """Return the reason to wait. With a key, the position is kept a little for the next call with that key."""
-        now = self._clock.now()
-        why = self._governor.why(ticket_of(slot).id, now=now)
-        assert why is not None  # it waits
-        self._end_call(slot.id, call)
-        if slot.lease is not None and slot.lease.key is not None and slot.id not in self._calls:
-            self._leaving[slot.id] = self._clock.call_at(now + KEPT_POSITION_SECONDS, lambda: self._leave(slot.id))
-        else:
-            self._leave(slot.id)
-        return why
 
     def _leave(self, slot_id: str) -> None:
         """Give back a slot or a position that no call waits for any more."""
@@ -399,10 +392,7 @@ class Leases:
         return slot
 
     def _give_back(self, slot_id: str, now: float, *, was_used: bool = True) -> bool:
-        """Release the slot, or stop waiting for it. Returns whether there was one.
-
-        From a slot that was not used nothing is learnt.
-        """
+        """Release the slot, or stop waiting for it. Returns whether there was one. An unused one teaches nothing."""
         slot = self._pop(slot_id)
         if slot is None:
             return False
@@ -515,13 +505,6 @@ class Leases:
             self._store.save_state(PRESENCE_STATE, repr(now).encode())
             self._present_at = now
 
-    def _seconds_without_leader(self, now: float) -> float:
-        """Return how long nobody could renew a lease. Where that was never stored, all begin again."""
-        try:
-            return max(0.0, now - float(self._store.load_state(PRESENCE_STATE) or b"0"))
-        except ValueError:
-            return now
-
     def _arm(self) -> None:
         """Set the timer, unless it is set: no lease that is granted meanwhile expires before the next tick."""
         if self._timer is not None or running_loop() is None or self._is_closed:
@@ -588,7 +571,11 @@ class Leases:
                 waiting.append(slot)
             else:
                 self._put(slot)
-        self._shift_leases(self._seconds_without_leader(now), now)
+        try:
+            present_at = float(self._store.load_state(PRESENCE_STATE) or b"0")
+        except ValueError:
+            present_at = 0.0  # unknown: all begin again
+        self._shift_leases(max(0.0, now - present_at), now)
         for slot in waiting:
             try:
                 self._ask(slot, now)

@@ -7,6 +7,7 @@ whether a unit may start; the Governor grants the tickets.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -110,39 +111,43 @@ class Dispatcher:
                 now=now,
                 only_bound=queue.is_for_bound,
             )
-            units = [self._started_over(unit, now) if starts_over(unit, campaign, now) else unit for unit in units]
+            units = [self._started_over(unit, campaign, now) for unit in units]
             for unit in units:
                 self._journal.append(start_event(unit, queue.scopes[-1], now))
         not_started: list[OutcomeRecord] = []
         for ticket_id, unit in zip(ticket_ids, units, strict=False):
-            ticket = self._queues.take(ticket_id)
-            outcome = self._launch(Attempt(unit=unit, campaign=campaign, account=queue.account, ticket=ticket), now)
+            ticket, outcome = self._queues.take(ticket_id), None
+            attempt = Attempt(unit=unit, campaign=campaign, account=queue.account, ticket=ticket)
+            try:
+                if campaign.workspace is None:
+                    outcome = self._start(attempt, now)
+                else:
+                    self._stages.prepare(attempt)
+            except StoreError:
+                self._governor.abandon(ticket_id, now=now)
+                raise  # the recovery of the next pass gives the unit back
+            except PacelineError as error:
+                outcome = outcome_of_error(error, now)
             if outcome is not None:
                 not_started.append(self._monitor.record_of(unit, outcome, now))
                 self._governor.abandon(ticket_id, now=now)
         self._queues.give_back(ticket_ids[len(units) :], now)
         self._monitor.store(not_started, now)
 
-    def _started_over(self, unit: Unit, now: float) -> Unit:
-        """Return the claimed unit without its conversation, which is too large to resume after its park."""
-        carried = unit.result.carried
+    def _started_over(self, unit: Unit, campaign: Campaign, now: float) -> Unit:
+        """Return the claimed unit, without its conversation if that is too large to resume after its park.
+
+        Its plan asks for that.
+        """
+        carried, context = unit.result.carried, unit.result.context_tokens or 0
+        if campaign.on_long_park != "restart" or unit.conversation_id is None or not carried.is_parked:
+            return unit
+        if context < LARGE_CONTEXT_TOKENS or now - (carried.cached_at or math.inf) <= LONGEST_CACHE_SECONDS:
+            return unit
         carried = msgspec.structs.replace(carried, conversation_tokens={}, is_parked=False, is_restarted=True)
         unit = with_result(unit, carried=carried, context_tokens=None)
         self._store.save_progress(unit.id, unit.fence, phase=None, result=unit.result)
         return msgspec.structs.replace(unit, conversation_id=None)
-
-    def _launch(self, attempt: Attempt, now: float) -> AttemptOutcome | None:
-        """Start the session, or first its workspace. Returns the outcome of an attempt that could not start."""
-        if attempt.campaign.workspace is None:
-            return self._start(attempt, now)
-        try:
-            self._stages.prepare(attempt)
-        except StoreError:
-            self._governor.abandon(attempt.ticket.id, now=now)
-            raise  # the recovery of the next pass gives the unit back
-        except PacelineError as error:
-            return outcome_of_error(error, now)
-        return None
 
     def launch_prepared(self, now: float) -> None:
         """Start the sessions whose workspaces are ready, and record the attempts whose workspaces failed."""
@@ -180,20 +185,15 @@ class Dispatcher:
         except Exception as error:
             log.exception("cannot start a session for %s; the others continue", unit.id)
             return AttemptOutcome(ending="lost", reason=f"could not be started ({type(error).__name__}: {error})")
-        if self._alone or self._journal.canaries:
-            self._note_neighbours(session)
-        self._live[unit.id] = session
-        return None
-
-    def _note_neighbours(self, session: LiveSession) -> None:
-        """Mark a canary that has its fresh window to itself. Only such a unit can be said to have spent it."""
-        alone = self._alone.pop(session.payer, None)
-        if alone is not None:
+        # A canary that has its fresh window to itself is marked: only such a unit can be said to have spent it.
+        if (alone := self._alone.pop(session.payer, None)) is not None:
             alone.is_alone_in_fresh_window = False
         is_canary = session.ticket.id in self._journal.canaries
         if is_canary and all(other.payer != session.payer for other in self._live.values()):
             session.is_alone_in_fresh_window = True
             self._alone[session.payer] = session
+        self._live[unit.id] = session
+        return None
 
     def give_up_conversations(self, overdue: Sequence[Overdue], now: float) -> bool:
         """Let a few units begin again elsewhere whose host is away for too long. Returns whether there were any."""
@@ -343,14 +343,3 @@ class Dispatcher:
         session.unit = unit
         session.output.is_catching_up = True
         return session
-
-
-def starts_over(unit: Unit, campaign: Campaign, now: float) -> bool:
-    """Return whether the unit gives up its conversation after its park, as its plan asks for."""
-    result = unit.result
-    if campaign.on_long_park != "restart" or unit.conversation_id is None or not result.carried.is_parked:
-        return False
-    if result.context_tokens is None or result.context_tokens < LARGE_CONTEXT_TOKENS:
-        return False
-    cached_at = result.carried.cached_at
-    return cached_at is not None and now - cached_at > LONGEST_CACHE_SECONDS

@@ -115,10 +115,7 @@ class Places(msgspec.Struct, frozen=True):
     problems: dict[str, Deferred] = {}
 
     def shown(self, campaign: Campaign) -> dict[str, Deferred]:
-        """Return the refusals that people need to see: what passes, and what keeps it from a host that the plan names.
-
-        That most hosts lack a label or a login is normal. It matters once no host can take the campaign.
-        """
+        """Return the refusals to show: what passes, or what the plan names; all once no host can take it."""
         named = {host: each for host, each in self.refusals.items() if names_host(campaign.hosts, host or LOCAL_HOST)}
         if not self.logins:
             return named or self.refusals
@@ -134,10 +131,7 @@ Exclusions = dict[tuple[str, str], tuple[float, str]]
 
 
 class Placement:
-    """The hosts at one moment, ready to be asked for the places of each campaign.
-
-    The cost of a question grows with the hosts and with the logins that exist, not with their product.
-    """
+    """The hosts at one moment. A question costs by their number and by that of logins, not by the product."""
 
     def __init__(
         self,
@@ -180,7 +174,9 @@ class Placement:
             for host, state in self.hosts.items()
             if (refusal := self._refusal(campaign, host, state)) is not None
         }
-        logins = tuple((account, host) for account in named for host in self._hosts_of(account) if host not in refusals)
+        # The leader's own machine is taken to have the logins of all accounts.
+        hosts = {each: self.hosts if each == NO_ACCOUNT else ("", *self._by_account.get(each, ())) for each in named}
+        logins = tuple((account, host) for account in named for host in hosts[account] if host not in refusals)
         with_login = {host for _, host in logins}
         problems: dict[str, Deferred] = {}
         for host in [host for host in self.hosts if host not in refusals]:
@@ -205,10 +201,6 @@ class Placement:
         return self._refusal(campaign, host, state) or self._without_login(host, (account,))
 
     # -- one host ------------------------------------------------------------------------------
-
-    def _hosts_of(self, account: str) -> Iterable[str]:
-        """Return the hosts with a login of the account. The leader's own machine is taken to have all of them."""
-        return self.hosts if account == NO_ACCOUNT else ("", *self._by_account.get(account, ()))
 
     def _refusal(self, campaign: Campaign, host: str, state: HostState) -> Deferred | None:
         """Return why no session of the campaign can start on the host, whoever pays for it."""
@@ -356,10 +348,7 @@ class HostPatience:
         self.overdue.clear()
 
     def explain(self, campaign: Campaign, login: str, refusal: Deferred, now: float, *, has_others: bool) -> Deferred:
-        """Return why conversations on the login wait, and until when. Note them once that has lasted too long.
-
-        `has_others`: whether the campaign can run anywhere else. If not, giving them up would help nobody.
-        """
+        """Return why conversations on the login wait. They are given up only if the campaign `has_others`."""
         _, host = split_login(login)
         key = campaign.name, host
         self._refused_since[key] = self._refused_before.get(key, now)

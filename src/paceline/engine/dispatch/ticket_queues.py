@@ -116,10 +116,7 @@ class Filling(msgspec.Struct):
         return [queue for *_, queue in sorted(keyed, key=lambda each: each[:3])]
 
     def overloaded(self, queues: Sequence[TicketQueue]) -> list[TicketQueue]:
-        """Return the queues of a campaign whose tickets others must pass, because their host has more to do.
-
-        A host that would have less even with one session more is next. Accounts with less left do not count.
-        """
+        """Return the queues to move behind: their hosts have as much to do as another with one session more."""
         best = min(self.used_ratio(queue) for queue in queues)
         rivals = [queue for queue in queues if self.used_ratio(queue) == best]
         least = min(self.load(host, 1) for host in {queue.host for queue in rivals})
@@ -194,7 +191,11 @@ class TicketQueues:
     def _fill_campaign(self, campaign: Campaign, units: Mapping[str | None, int], filling: Filling) -> None:
         now = filling.now
         places = filling.placement.places(campaign)
-        logins = (*places.logins, *_logins_left(campaign, units, places, self.accounts))
+        logins, default = places.logins, self.accounts.login_id(campaign)
+        if default not in self.accounts.ids_of(campaign):
+            # Units that began before the plan named accounts continue on the agent's default login.
+            left = [split_login(login) for login in units if login is not None]
+            logins += tuple(each for each in left if each[0] == default and each[1] not in places.refusals)
         # So many tickets of a campaign wait on one login: together, several times as many as the pool has places. A
         # campaign on many logins would otherwise keep the whole pool's number on each of them.
         each = math.ceil(TICKETS_PER_PLACE * filling.pool / max(1, len(logins)))
@@ -236,10 +237,7 @@ class TicketQueues:
         )
 
     def _passed_by(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:
-        """Move tickets on accounts with less left behind those of the same campaign on better accounts.
-
-        This happens at every pass. A ticket that waited long would otherwise take the next slot for the worse account.
-        """
+        """Move tickets behind those on accounts with more left. One that waited long would go first else."""
         passed_by: list[TicketQueue] = []
         best: dict[str, float] = {}
         for queue in (*wanted, *(queue for queue in self.queues.values() if queue.tickets)):
@@ -325,17 +323,6 @@ class TicketQueues:
         return ticket
 
 
-def _logins_left(
-    campaign: Campaign, units: Mapping[str | None, int], places: Places, accounts: CampaignAccounts
-) -> list[tuple[str, str]]:
-    """Return the agent's default login where units began before the plan named accounts: they continue there."""
-    default = accounts.login_id(campaign)
-    if default in accounts.ids_of(campaign):
-        return []
-    left = [split_login(login) for login in units if login is not None]
-    return [(account, host) for account, host in left if account == default and host not in places.refusals]
-
-
 def _first_of_each(wanted: list[TicketQueue], most: int) -> list[TicketQueue]:
     """Return so many of the wanted tickets, in their order, with an equal part for each campaign."""
     seen: Counter[str] = Counter()
@@ -368,10 +355,7 @@ def unit_ticket(
 
 
 def session_scopes(campaign: Campaign, account: Account | None, host: str = "") -> tuple[str, ...]:
-    """Return the scopes that a session of the campaign occupies on the account.
-
-    `host` is '' on the leader's own machine, unless that is limited like a host.
-    """
+    """Return the scopes that a session occupies. `host` is '' on a leader's machine that has no limit of its own."""
     where = (host_scope(host),) if host else ()
     own = (SESSIONS, f"campaign:{campaign.name}", *where, f"agent:{campaign.agent}")
     if account is None:

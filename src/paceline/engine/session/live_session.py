@@ -7,7 +7,7 @@ more. Here: decisions about one session. Never here: which unit runs next, or th
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -78,6 +78,16 @@ DELIVERY_SECONDS = 600.0
 CHECK_TICKETS = "check"
 """The namespace of the tickets of checks and setups."""
 
+CACHE_READ_WEIGHT = 0.1
+"""What a token that is read from a cache counts in a window: a tenth, as its price."""
+WEIGHT_OF_NEWS = 0.3
+"""Weight of the latest turn in the mean of a session: three turns follow a conversation that grows."""
+LONG_TURN = 1.5
+"""A turn that is planned for is this much longer than the mean: few turns are longer, and waiting for one costs more
+than parking a turn early."""
+SHORTEST_TURN = 0.3
+"""The least part of a turn that a session is expected to use until its end, however long the turn already lasts."""
+
 TokensByModel = dict[str, Tokens]
 Stage = Literal["find", "make", "setup", "finish", "work", "check", "commit", "deliver"]
 
@@ -143,6 +153,13 @@ class Attempt(msgspec.Struct, kw_only=True, eq=False):
         return {"setup": SETUP_SECONDS, "check": self.campaign.check_timeout}.get(self.stage, DELIVERY_SECONDS)
 
 
+class Turn(NamedTuple):
+    """What a turn uses."""
+
+    tokens: float = 0.0
+    seconds: float = 1.0
+
+
 class LiveSession(Attempt, kw_only=True, eq=False):
     """An attempt whose agent runs: its process, its reader, and the outcome it is being ended with, if it is."""
 
@@ -159,6 +176,13 @@ class LiveSession(Attempt, kw_only=True, eq=False):
     login_trouble: type[AuthFailed | BillingStop] | None = None
     """What kind of refusal of its login was seen."""
     last_wait: float | None = None
+    used: float = 0.0
+    """The tokens of its window that it has used, by what is metered."""
+    turn: Turn | None = None
+    """The mean of its turns."""
+    _metered: object = None
+    _last_end: tuple[int, float, float] | None = None
+    """The number of turn ends, when the last one was noticed, and what was used by then."""
     _is_billed: bool = False
     _counted_tokens: int = 0
     _is_unreachable: bool = False
@@ -225,6 +249,34 @@ class LiveSession(Attempt, kw_only=True, eq=False):
             self._counted_tokens = max(before, counted)
         return self._counted_tokens - before
 
+    def meter(self, now: float) -> float:
+        """Take the tokens that a window counts, and measure its turns. Returns how many tokens are new."""
+        facts, before = self.output.facts, self.used
+        if facts.requests is not None and facts.requests is not self._metered:
+            self._metered = facts.requests
+            spent = facts.usage.by_model.values() if facts.usage is not None and not facts.usage.is_conversation else ()
+            self.used = max(self.used, sum(window_tokens(each) for each in spent))
+        if self._last_end is not None and facts.turn_ends > self._last_end[0]:
+            count_before, ended_at, used = self._last_end
+            count = facts.turn_ends - count_before
+            turn = Turn((self.used - used) / count, (now - ended_at) / count)
+            if self.turn is not None:
+                old, new = 1 - WEIGHT_OF_NEWS, WEIGHT_OF_NEWS
+                turn = Turn(old * self.turn.tokens + new * turn.tokens, old * self.turn.seconds + new * turn.seconds)
+            self.turn, self._last_end = turn, (facts.turn_ends, now, self.used)
+        elif self._last_end is None and facts.turn_ends:  # the first turn pays for a context without a cache
+            self._last_end = (facts.turn_ends, now, self.used)
+        return self.used - before
+
+    @property
+    def has_turns(self) -> bool:
+        return self._last_end is not None
+
+    def turn_left(self, turn: float) -> float:
+        """Return what is left of the present turn, if turns use so much."""
+        begun = 0.0 if self._last_end is None else self.used - self._last_end[2]
+        return max(SHORTEST_TURN * turn, LONG_TURN * turn - begun)
+
     def signed(self, signals: list[Signal]) -> list[Signal]:
         """Return the signals that count, with the ticket they came from."""
         if not signals:
@@ -247,7 +299,10 @@ class LiveSession(Attempt, kw_only=True, eq=False):
             case PlatformLimit():
                 self._end("refused", f"the platform's own limit ({signal.in_use}/{signal.limit})")
             case RateLimited() | Overloaded():
-                self._judge_refusal(signal, now)
+                self.last_wait, self._is_unreachable = outside_seconds(signal.retry_after), False
+                if self.wait_seconds > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
+                    what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
+                    self._end("refused", f"{what}, asked to wait {self.wait_seconds:g} s", now + self.wait_seconds)
 
     def leave_reserve(self, reached: tuple[str, float] | None) -> None:
         """Park the session if only a window's reserve is left. Its conversation can be resumed."""
@@ -264,10 +319,7 @@ class LiveSession(Attempt, kw_only=True, eq=False):
         self.unit = unit
 
     def check_turn(self) -> None:
-        """End it at the first turn end after the request, if its conversation can be resumed and it has not finished.
-
-        What it printed before it was adopted counts no more: it may be long past those turn ends.
-        """
+        """End it at the first turn end since the request, or since its adoption, if it can be resumed."""
         request = self.unit.result.end_request_of(self.unit.attempt_id)
         if request is None:
             return
@@ -288,13 +340,6 @@ class LiveSession(Attempt, kw_only=True, eq=False):
         else:
             self._end("refused", f"refused {retries} times in a row", now + self.wait_seconds)
 
-    def _judge_refusal(self, signal: RateLimited | Overloaded, now: float) -> None:
-        self.last_wait, self._is_unreachable = outside_seconds(signal.retry_after), False
-        wait = self.wait_seconds
-        if wait > LONGEST_WAIT_LEFT_TO_THE_AGENT or not self.has_answered:
-            what = "rate limited" if isinstance(signal, RateLimited) else "the provider is overloaded"
-            self._end("refused", f"{what}, asked to wait {wait:g} s", now + wait)
-
     def check_payer(self) -> str | None:
         """End a session that bills tokens instead of its subscription. Returns what is wrong, once."""
         if self.account is None or self.account.kind != "subscription" or self._is_billed:
@@ -313,6 +358,11 @@ class LiveSession(Attempt, kw_only=True, eq=False):
         """Set the outcome to end with. The first one counts, but a spent window replaces a refusal."""
         if self.ending is None or (self.ending.ending == "refused" and ending == "parked"):
             self.ending = AttemptOutcome(ending=ending, reason=reason, resume_at=resume_at)
+
+
+def window_tokens(tokens: Tokens) -> float:
+    """Return the tokens as a window counts them."""
+    return tokens.input + tokens.cache_write + tokens.output + CACHE_READ_WEIGHT * tokens.cache_read
 
 
 def with_result(unit: Unit, **fields: object) -> Unit:

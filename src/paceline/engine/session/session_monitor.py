@@ -190,10 +190,7 @@ class SessionMonitor:
     # -- ends ----------------------------------------------------------------------------------
 
     def record_ended(self, now: float) -> None:
-        """Store the outcome of every session that is over, then archive its output and release its slot.
-
-        Work that ended well and is to be checked or delivered goes to its stages instead.
-        """
+        """Store the outcomes of sessions that are over, then release their slots. Some go to their stages."""
         ended: list[tuple[LiveSession, OutcomeRecord]] = []
         for session in self._live.values():
             record = self._isolate(session.handle, "conclude", now, self._conclude, session, now)
@@ -322,7 +319,7 @@ class SessionMonitor:
         if session.conversation is None and session.account is not None:
             accounts = self._settings.campaign_accounts
             for each in accounts.ids_of(session.campaign):
-                scopes = session_scopes(session.campaign, accounts.find(each))
+                scopes = session_scopes(session.campaign, accounts.of(session.campaign, each))
                 elsewhere = _opens_at(self._closed(scopes, now))
                 resume_at = None if elsewhere is None or resume_at is None else min(resume_at, elsewhere)
         # A window that has not reopened at its reset yet can have been spent by nobody.
@@ -350,10 +347,7 @@ class SessionMonitor:
                 self._report(session, missing, now, name)
 
     def _resume_at(self, payer: str, closed: Sequence[WindowStatus], now: float) -> float | None:
-        """Return the time for one more parked unit: the believed reset.
-
-        The first of each payer resumes at the earliest probe, to find out whether the window has moved.
-        """
+        """Return the believed reset. The first unit of each payer gets the earliest probe: it may have moved."""
         opens_at = _opens_at(closed)
         probe_at = max((window.probe_at or now for window in closed), default=None)
         if opens_at is None or probe_at is None or probe_at >= opens_at or self._probed_at.get(payer, now) > now:

@@ -230,12 +230,13 @@ class UnitStages:
         return msgspec.structs.replace(unit, result=result)
 
     def collect(self, now: float) -> Iterator[Attempt]:
-        """Move every preparation on. Yields and forgets those that are over: ready, or with an outcome.
-
-        An error of one keeps to it; one of the store ends the pass.
-        """
+        """Move all preparations on. Yields and forgets those that are over. Only an error of the store is raised."""
         for unit_id, work in list(self.preparing.items()):
-            wait = self._reason_to_wait(work)
+            wait = None  # or the outcome if its session must not begin
+            if (request := work.unit.result.end_request_of(work.unit.attempt_id)) is not None:
+                wait = outcome_of_request(request)
+            elif not self._is_active(work):
+                wait = AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
             try:
                 is_over = self._continue_preparation(work, wait, now)
             except StoreError:
@@ -254,14 +255,6 @@ class UnitStages:
                 work.unit = placed(work.unit, work.campaign, self._hosts.of_unit(work.unit).home)
                 yield work
 
-    def _reason_to_wait(self, work: Attempt) -> AttemptOutcome | None:
-        """Return the outcome if its session must not begin: by request, or because its campaign is paused."""
-        request = work.unit.result.end_request_of(work.unit.attempt_id)
-        if request is not None:
-            return outcome_of_request(request)
-        paused = AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
-        return None if self._is_active(work) else paused
-
     def is_claimed(self, work: Attempt, now: float) -> bool:
         """Return whether the unit was not cancelled. Its session may begin then."""
         work.unit = with_result(work.unit, is_preparing=False)
@@ -272,10 +265,7 @@ class UnitStages:
             raise
 
     def _continue_preparation(self, work: Attempt, wait: AttemptOutcome | None, now: float) -> bool:
-        """Start the next step if the present one is over. Returns whether none is left.
-
-        With a reason to `wait` no setup is started.
-        """
+        """Start what follows, but no setup with a reason to `wait`. Returns whether nothing is left to do."""
         if work.handle is not None:
             return self._read_setup(work, work.handle, now)
         if work.stage == "setup":
@@ -312,10 +302,7 @@ class UnitStages:
         work.job = self._hosts.of_unit(work.unit).jobs.start(prepare, folder, work.campaign.workspace)
 
     def _begin_setup(self, work: Attempt, wait: AttemptOutcome | None, now: float) -> bool:
-        """Start the setup once there is a place for it, and mostly give up the session's slots.
-
-        Returns whether it must wait. On another host it has the place of its session.
-        """
+        """Start the setup once it has a place, on another host at once. Returns whether it must wait."""
         assert work.campaign.workspace is not None
         if wait is not None:
             self._governor.abandon(work.command_ticket.id, now=now)
@@ -464,7 +451,17 @@ class UnitStages:
 
     def _after_command(self, work: Attempt, handle: Handle, end: CommandEnd, now: float) -> AttemptOutcome | None:
         work.handle = None
-        outcome = (self._after_check if work.stage == "check" else self._after_delivery)(work, end, now)
+        if work.stage == "check":
+            outcome = self._after_check(work, end, now)
+        elif end.has_passed:
+            self._clear_faults(work)
+            outcome = self._delivered(work)
+        else:
+            work.unit, outcome = with_result(work.unit, deliveries=work.unit.result.deliveries + 1), None
+            if self._save(work):
+                outcome = self._after_fault(work, end, f"the delivery failed {_how(end)}", now)
+            else:
+                self.drop(work.unit.id, now)
         self._ended.append(handle)
         self._governor.release(work.command_ticket.id, now=now)
         return outcome
@@ -493,16 +490,6 @@ class UnitStages:
             return self._after_fault(work, end, f"the check cannot do its work: {end.reason}", now)
         self._clear_faults(work)
         return None if end.has_passed else self._after_failure(work)
-
-    def _after_delivery(self, work: Attempt, end: CommandEnd, now: float) -> AttemptOutcome | None:
-        if end.has_passed:
-            self._clear_faults(work)
-            return self._delivered(work)
-        work.unit = with_result(work.unit, deliveries=work.unit.result.deliveries + 1)
-        if not self._save(work):
-            self.drop(work.unit.id, now)
-            return None
-        return self._after_fault(work, end, f"the delivery failed {_how(end)}", now)
 
     def _read_job(self, work: Attempt, job: Job[object]) -> AttemptOutcome | None:
         work.job, result = None, job.result()

@@ -11,40 +11,22 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from paceline.core import WindowStatus
 from paceline.core.gates.start_meters import StartCap
 from paceline.core.values.scopes import is_provider_scope
-from paceline.core.values.session_output import Tokens
 from paceline.engine.journal import EngineParts
-from paceline.engine.session.live_session import Attempt, LiveSession, with_result
+from paceline.engine.session.live_session import Attempt, LiveSession, Turn, window_tokens, with_result
 from paceline.events import Event
 from paceline.store import Campaign, OutcomeRecord, Store, UnitResult
 from paceline.store.unit_result import EndRequest
 
-CACHE_READ_WEIGHT = 0.1
-"""What a token that is read from a cache counts in a window: a tenth, as its price."""
-WEIGHT_OF_NEWS = 0.3
-"""Weight of the latest turn in the mean of a session: three turns follow a conversation that grows."""
-LONG_TURN = 1.5
-"""A turn that is planned for is this much longer than the mean: few turns are longer, and waiting for one costs more
-than parking a turn early."""
-SHORTEST_TURN = 0.3
-"""The least part of a turn that a session is expected to use until its end, however long the turn already lasts."""
 MOST_REMEMBERED = 200
 """Done units of a campaign whose sizes are kept: enough for a mean, and one page of the store."""
 LONGER_STILL = 0.25
 """A unit that is larger than all before is expected to use this share of what it has used once more."""
-
-
-class Turn(NamedTuple):
-    """What a turn uses."""
-
-    tokens: float = 0.0
-    seconds: float = 1.0
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,47 +36,6 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     finish: float
     rate: float
     can_land: bool
-
-
-class SessionMeter:
-    """What one live session has used, and what its turns use."""
-
-    def __init__(self, session: LiveSession) -> None:
-        self._counted: object = None
-        self._last_end: tuple[int, float, float] | None = None
-        self.turn: Turn | None = None
-        self.used = 0.0
-        self.before = tokens_of(session.unit.result)
-
-    def read(self, session: LiveSession, now: float) -> float:
-        """Take the tokens that the session has used up to now. Returns how many are new."""
-        facts, before = session.output.facts, self.used
-        if facts.requests is not None and facts.requests is not self._counted:
-            self._counted = facts.requests
-            spent = facts.usage.by_model.values() if facts.usage is not None and not facts.usage.is_conversation else ()
-            self.used = max(self.used, sum(window_tokens(each) for each in spent))
-        if self._last_end is None or facts.turn_ends <= self._last_end[0]:
-            if self._last_end is None and facts.turn_ends:
-                self._last_end = (facts.turn_ends, now, self.used)
-            return self.used - before
-        # The first turn is left out: it pays for a context without a cache.
-        count_before, ended_at, used = self._last_end
-        count = facts.turn_ends - count_before
-        turn = Turn((self.used - used) / count, (now - ended_at) / count)
-        if self.turn is not None:
-            old, new = 1 - WEIGHT_OF_NEWS, WEIGHT_OF_NEWS
-            turn = Turn(old * self.turn.tokens + new * turn.tokens, old * self.turn.seconds + new * turn.seconds)
-        self.turn, self._last_end = turn, (facts.turn_ends, now, self.used)
-        return self.used - before
-
-    @property
-    def has_turns(self) -> bool:
-        return self._last_end is not None
-
-    def turn_left(self, turn: float) -> float:
-        """Return what is left of the present turn, if turns use so much."""
-        begun = 0.0 if self._last_end is None else self.used - self._last_end[2]
-        return max(SHORTEST_TURN * turn, LONG_TURN * turn - begun)
 
 
 class UnitSizes:
@@ -141,11 +82,6 @@ def _sizes(results: Iterable[UnitResult]) -> Iterator[float]:
 def tokens_of(result: UnitResult) -> float:
     """Return what the attempts of a unit have used, without context that was paid again."""
     return 0.0 if result.tokens is None else max(0.0, window_tokens(result.tokens) - result.lost_tokens)
-
-
-def window_tokens(tokens: Tokens) -> float:
-    """Return the tokens as a window counts them."""
-    return tokens.input + tokens.cache_write + tokens.output + CACHE_READ_WEIGHT * tokens.cache_read
 
 
 log = logging.getLogger("paceline.engine")
@@ -270,22 +206,22 @@ class Landings:
         self._store, self._governor = parts.store, parts.driver.governor
         self._journal, self._live = parts.journal, parts.live
         self._history, self._preparing = history, preparing
-        self._meters: dict[str, SessionMeter] = {}
+        self._attempts: set[str] = set()
         self._scopes: dict[str, ScopeUse] = {}
         self._stepped_at = -math.inf
 
     def step(self, now: float) -> None:
         """Check all windows, and act on them."""
-        sessions = {each.handle.attempt_id: each for each in self._live.values() if each.account is not None}
+        sessions = [session for session in self._live.values() if session.account is not None]
         if not (sessions or self._scopes):
             return
-        if self._meters.keys() == sessions.keys() and 0 <= now - self._stepped_at < STEP_SECONDS:
+        attempts = {session.handle.attempt_id for session in sessions}
+        if self._attempts == attempts and 0 <= now - self._stepped_at < STEP_SECONDS:
             return
-        self._stepped_at = now
-        self._meters = {name: self._meters.get(name) or SessionMeter(each) for name, each in sessions.items()}
+        self._attempts, self._stepped_at = attempts, now
         by_scope: dict[str, list[LiveSession]] = {}
-        for name, session in sessions.items():
-            new = self._meters[name].read(session, now)
+        for session in sessions:
+            new = session.meter(now)
             for scope in filter(is_provider_scope, session.ticket.scopes):
                 by_scope.setdefault(scope, []).append(session)
                 self._scopes.setdefault(scope, ScopeUse()).used += new
@@ -336,16 +272,12 @@ class Landings:
     def _plan(
         self, use: ScopeUse, window: WindowStatus, sessions: Sequence[LiveSession], reserve: float, now: float
     ) -> LandingPlan | None:
-        """Return the plan for an open window whose use is known.
-
-        Where no context is known, parking has no known price, and nothing is held back for it.
-        """
+        """Return the plan for an open window whose use is known. Without contexts, parking has no known price."""
         meter = use.meters.setdefault(window.name, WindowMeter())
         if window.state not in ("open", "wave") or window.best_ratio is None:
             return None
         meter.read(window.best_ratio, use.used)
-        meters = [self._meters[session.handle.attempt_id] for session in sessions]
-        if at_work := [each for each in meters if each.has_turns]:
+        if at_work := [each for each in sessions if each.has_turns]:
             use.counts_tokens = all(each.used > 0 for each in at_work)
         left = meter.left(use.used, reserve) if use.counts_tokens else None
         if left is None:
@@ -358,16 +290,16 @@ class Landings:
 
     def _outlooks(self, use: ScopeUse, sessions: Sequence[LiveSession]) -> dict[str, Outlook]:
         """Return what each session will use. One that has not ended a turn is taken for one like the others."""
-        meters = [self._meters[session.handle.attempt_id] for session in sessions]
-        if turns := [meter.turn for meter in meters if meter.turn is not None]:
+        if turns := [session.turn for session in sessions if session.turn is not None]:
             tokens, seconds = (sum(each) / len(turns) for each in zip(*turns, strict=True))
             use.turn = Turn(tokens, seconds)
         found = {}
-        for session, meter in zip(sessions, meters, strict=True):
-            own = meter.turn or use.turn or Turn()
-            turn = meter.turn_left(own.tokens)
-            finish = max(turn, MARGIN * self._history.remaining(session.campaign, meter.before + meter.used))
-            can_land = meter.has_turns and session.conversation is not None
+        for session in sessions:
+            own = session.turn or use.turn or Turn()
+            turn = session.turn_left(own.tokens)
+            used = tokens_of(session.unit.result) + session.used
+            finish = max(turn, MARGIN * self._history.remaining(session.campaign, used))
+            can_land = session.has_turns and session.conversation is not None
             rate = own.tokens / own.seconds if own.seconds > 0 else 0.0
             found[session.unit.id] = Outlook(turn=turn, finish=finish, rate=rate, can_land=can_land)
         return found
