@@ -64,7 +64,7 @@ suite: env browser  ## run all tests
 
 test-repeat: env browser  ## run all tests RUNS times, every second time in random order beside two busy cores
 	@scripts/test_programs.sh
-	@WORKERS=$(WORKERS) scripts/repeat_suite.sh $(RUNS)
+	@WORKERS=$(WORKERS) $(BIN)/python scripts/repeat_suite.py $(RUNS)
 
 test-world: env  ## run three times as many lives of the simulated world as `make test` does
 	PACELINE_WORLD=full $(PYTEST) -n $(WORKERS) tests/testing/test_world.py

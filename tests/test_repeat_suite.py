@@ -2,11 +2,12 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "repeat_suite.sh"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "repeat_suite.py"
 PYTEST = """#!/bin/sh
 # Stands in for the Python that runs pytest. Each run prints the next of the given ends.
 echo run >> runs
@@ -37,7 +38,7 @@ def repeat(folder: Path, *ends: tuple[int, str], **env: str) -> tuple[int, list[
         (folder / f"end-{number}").write_text(f"{text}\n")
         (folder / f"code-{number}").write_text(f"{code}\n")
     done = subprocess.run(
-        ["nohup", script, str(len(ends))],
+        ["nohup", sys.executable, script, str(len(ends))],
         env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder), **env},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
