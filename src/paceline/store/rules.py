@@ -5,7 +5,7 @@ Never here: a statement.
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,13 +36,6 @@ COMMAND_EVENTS: Final = ("control.", "key.")
 SLOT_EVENTS: Final = ("slot.", "control.slot_")
 """How the names of events about one slot of a program begin."""
 
-TallyPhase = Literal[
-    "todo", "parked", "backing_off", "running", "done", "unverified", "quarantined", "held", "cancelled"
-]
-"""The phase that a unit is counted in: its state, with those apart that may not be claimed before their time."""
-
-TALLY_PHASES: Final[tuple[TallyPhase, ...]] = get_args(TallyPhase)
-
 
 def unit_id(campaign: str, name: str) -> str:
     """Return `campaign/unit`. The unit's own name may contain slashes, so a campaign's name may not."""
@@ -72,8 +65,8 @@ def position_of(key: int) -> int:
 
 def unit_counts(tally: Mapping[str, int]) -> UnitCounts:
     """Return the counts from a tally by phase. Units that are parked or back off are also counted as `todo`."""
-    counts = {phase: tally.get(phase, 0) for phase in TALLY_PHASES}
-    counts["todo"] += counts["parked"] + counts.pop("backing_off")
+    counts = {phase: tally.get(phase, 0) for phase in UnitCounts.__struct_fields__}
+    counts["todo"] += counts["parked"] + tally.get("backing_off", 0)
     return UnitCounts(**counts)
 
 

@@ -138,7 +138,7 @@ class UnitResult(WorkSums, frozen=True, kw_only=True, omit_defaults=True):
     commit: str | None = None
     repository: str | None = None
     git: GitSettings | None = None
-    """Of the repository, as they were when the plan was added; None for a workspace of an earlier version."""
+    """Of the repository, as they were when the plan was added; None for a copy."""
     uncommitted: tuple[str, ...] | None = None
     """Included files that git does not ignore. They are never committed. None: not known."""
     checks: tuple[CheckRound, ...] = ()

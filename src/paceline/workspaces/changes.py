@@ -29,10 +29,11 @@ from paceline.workspaces.contents import (
     scratch_index,
     show_all_changes,
 )
-from paceline.workspaces.folders import WorkspaceLocation, check_no_link, folder_error
+from paceline.workspaces.folders import WorkspaceLocation, check_no_link, folder_error, write_whole
 from paceline.workspaces.preparation import records_of, remove, repository_of, uncommitted_files
 from paceline.workspaces.repository import (
     OUTSIDE,
+    PLAIN,
     GitCall,
     GitFolder,
     PlainFolder,
@@ -57,10 +58,7 @@ _PATCH: Final = (
     "--no-color",
     "--ignore-submodules=dirty",
 )
-_OF_COPIES: Final = GitCall(
-    accepted=(0, 1),
-    env=OUTSIDE,
-)
+_OF_COPIES: Final = GitCall(accepted=(0, 1), env=OUTSIDE)
 """Two folders are compared without any repository."""
 
 
@@ -81,7 +79,9 @@ def commit_all(location: WorkspaceLocation, message: str) -> Change:
     if the commit would not have all work in it, as it is; everything is kept then.
     """
     if location.branch is None:
-        return _count(_copy_numbers(location))
+        with _copy_pair(location) as folder:
+            compare = ("diff", "--no-index", *_NUMBERS, "--no-renames", "a/", "b/")
+            return _count(run_git(folder, *compare, call=_OF_COPIES).out)
     repository = repository_of(location)
     with records_of(location).locked() as lock_fd:
         worktree = Worktree(repository, location, lock_fd)
@@ -106,7 +106,8 @@ def commit_all(location: WorkspaceLocation, message: str) -> Change:
     if head == location.base:
         return Change()
     git = msgspec.structs.replace(repository.git, is_units=True)
-    return msgspec.structs.replace(change_between(git, location.base or head, head), commit=head)
+    numbers = run_git(git, "diff", *_NUMBERS, "--find-renames", location.base or head, head).out
+    return msgspec.structs.replace(_count(numbers), commit=head)
 
 
 def commit_and_remove(location: WorkspaceLocation, message: str | None) -> None:
@@ -114,11 +115,6 @@ def commit_and_remove(location: WorkspaceLocation, message: str | None) -> None:
     if message is not None and os.path.isdir(location.path):
         commit_all(location, message)
     remove(location, force=False)
-
-
-def change_between(git: GitFolder, base: str, commit: str) -> Change:
-    """Count the difference between two commits."""
-    return _count(run_git(git, "diff", *_NUMBERS, "--find-renames", base, commit).out)
 
 
 def diff(
@@ -151,24 +147,11 @@ def diff(
 
 def write_patch(location: WorkspaceLocation, file: Path) -> None:
     """Write the change of a unit into the file, whole or not at all. `git apply` reads it."""
-    temporary = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # A name that nobody knows in advance: an agent could have put a link there.
-        fd, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with open(fd, "wb") as opened:
-            for piece in diff(location):
-                opened.write(piece)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
+        write_whole(str(file), diff(location), 0o644)
     except OSError as error:
         raise folder_error(str(file), error) from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
 
 
 def identity(settings: GitSettings) -> dict[str, str]:
@@ -252,11 +235,6 @@ def _copy_pair(location: WorkspaceLocation) -> Iterator[PlainFolder]:
         yield PlainFolder(folder)
 
 
-def _copy_numbers(location: WorkspaceLocation) -> bytes:
-    with _copy_pair(location) as folder:
-        return run_git(folder, "diff", "--no-index", *_NUMBERS, "--no-renames", "a/", "b/", call=_OF_COPIES).out
-
-
 def _count(numstat: bytes) -> Change:
     """Add up the lines of `git diff --numstat -z`. A renamed file has two more parts; a binary file has `-`."""
     files = added = removed = 0
@@ -295,14 +273,11 @@ _MANY_OBJECTS: Final = 100
 """From here on they stay in one pack: git's own limit where it fetches."""
 
 
-def write_bundle(
-    top: str, refs: Mapping[str, str], have: Iterable[str], file: Path, *, call: GitCall | None = None
-) -> None:
+def write_bundle(top: str, refs: Mapping[str, str], have: Iterable[str], file: Path) -> None:
     """Write a bundle with the named commits, for a reader that has the commits `have`, as far as they are known here.
 
     Raise `WorkspaceError` if one of the named commits is not in the repository.
     """
-    call = call or GitCall()
     git = open_repository(top).git
     known = known_commits(git, have)[:MOST_KNOWN]
     missing = set(refs.values()) - set(known_commits(git, refs.values()))
@@ -315,11 +290,10 @@ def write_bundle(
     ]
     wanted = "\n".join((*refs.values(), "--not", *known, ""))
     pack = ("pack-objects", "--revs", "--thin", "--delta-base-offset", "--stdout", "--quiet")
-    call = GitCall(stdin=wanted.encode(), env=call.env, pass_fds=call.pass_fds)
     try:
         with open(file, "wb") as opened:
             opened.write((_HEADER[len(first)] + "".join(lines) + "\n").encode())
-            for piece in stream_git(git, *pack, call=call):
+            for piece in stream_git(git, *pack, call=GitCall(stdin=wanted.encode())):
                 opened.write(piece)
     except OSError as error:
         raise folder_error(str(file), error) from error
@@ -341,7 +315,9 @@ def take_bundle(top: str, file: Path, branch: str, commit: str) -> None:
         if missing:
             raise WorkspaceError(f"it began at {missing[0]}, which is not in the repository (any more)")
         _unpack(repository.git, opened.fileno(), header)
-        _check_complete(repository.git, commit, header.prerequisites)
+        lines = "".join((f"{commit}\n", *(f"^{each}\n" for each in header.prerequisites)))
+        # It raises if one of the objects is missing.
+        run_git(repository.git, "rev-list", "--objects", "--quiet", "--stdin", call=GitCall(stdin=lines.encode()))
         _move_branch(repository, branch, commit)
 
 
@@ -360,9 +336,8 @@ def take_branch(top: str, remote: str, branch: str, commit: str) -> None:
         run_git(repository.git, "update-ref", "-d", incoming, call=GitCall(accepted=(0, 1, 128)))
 
 
-def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall | None = None) -> None:
+def fetch_refs(top: str, source: str, *refspecs: str, call: GitCall = PLAIN) -> None:
     """Fetch from another repository or a bundle. What arrives is complete, or no name is changed."""
-    call = call or GitCall()
     call = msgspec.structs.replace(call, config=(*_CHECKED, *call.config))
     run_git(open_repository(top).git, *_FETCH, "--", source, *refspecs, call=call)
 
@@ -392,11 +367,6 @@ def _unpack(git: GitFolder, fd: int, header: _Header) -> None:
     os.lseek(fd, header.offset, os.SEEK_SET)
     how = ("unpack-objects", "-q") if count < _MANY_OBJECTS else ("index-pack", "--stdin", "--fix-thin")
     run_git(git, *how, "--strict", call=GitCall(stdin_fd=fd))
-
-
-def _check_complete(git: GitFolder, commit: str, known: Iterable[str]) -> None:
-    lines = "".join((f"{commit}\n", *(f"^{each}\n" for each in known)))
-    run_git(git, "rev-list", "--objects", "--quiet", "--stdin", call=GitCall(stdin=lines.encode()))
 
 
 def _check_arrival(found: str | None, commit: str) -> None:

@@ -18,7 +18,15 @@ import msgspec
 
 from paceline.errors import UncommittedWork, WorkspaceError
 from paceline.workspaces.folders import WorkspaceLocation
-from paceline.workspaces.repository import GitCall, GitFolder, Repository, commit_in, read_alternates, run_git
+from paceline.workspaces.repository import (
+    GitCall,
+    GitFolder,
+    Repository,
+    commit_in,
+    line_of_file,
+    read_alternates,
+    run_git,
+)
 
 
 class SubmoduleCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,16 +63,13 @@ def cloned_submodules(top: str, common: str, commit: str, names: tuple[str, ...]
             yield from cloned_submodules(os.path.join(top, path), clone, wanted, (*names, name))
 
 
-def fill_submodules(repository: Repository, git: GitFolder, lock_fd: int) -> None:
+def fill_submodules(top: str, common: str, git: GitFolder, lock_fd: int) -> None:
     """Check out every submodule of the workspace, also nested ones, whose commit the main tree has."""
-    _fill(repository.top, repository.common, git, lock_fd)
-
-
-def _fill(top: str, common: str, git: GitFolder, lock_fd: int) -> None:
     if not os.path.isfile(os.path.join(git.path, ".gitmodules")):
         return
     for name, path in _submodules(git, "--file=.gitmodules"):
-        commit = _wanted_commit(git, path)
+        mode, _, rest = run_git(git, "ls-files", "--stage", "--", path).line.partition(" ")
+        commit = rest.split()[0] if mode == "160000" else None
         clone = _clone_of(top, common, name, path)
         if commit is None or clone is None or not has_commit(clone, commit):
             continue
@@ -76,7 +81,7 @@ def _fill(top: str, common: str, git: GitFolder, lock_fd: int) -> None:
         run_git(git, "submodule", "--quiet", "update", "--init", "--", path, call=call)
         filled = _filled_in(os.path.join(git.git_dir, "modules", name), os.path.join(git.path, path))
         if filled is not None:
-            _fill(os.path.join(top, path), clone, filled, lock_fd)
+            fill_submodules(os.path.join(top, path), clone, filled, lock_fd)
 
 
 def filled_submodules(repository: Repository, entry: str, workspace: str, base: str) -> Iterator[FilledSubmodule]:
@@ -86,42 +91,26 @@ def filled_submodules(repository: Repository, entry: str, workspace: str, base: 
     """
     if not os.path.isdir(os.path.join(entry, "modules")):
         return
-    yield from _filled(_Level(repository.top, repository.common, entry, ""), workspace, _bare(repository.common), base)
-
-
-class _Level(msgspec.Struct, frozen=True):
-    """A repository with submodules: in the user's clone, and in the workspace, where `prefix` is its path."""
-
-    top: str
-    common: str
-    entry: str
-    prefix: str
-
-
-def _filled(level: _Level, workspace: str, source: GitFolder, commit: str) -> Iterator[FilledSubmodule]:
-    for name, path, wanted in _submodules_of_commit(source, commit):
-        whole = os.path.join(level.prefix, path)
-        git_dir = os.path.join(level.entry, "modules", name)
+    found = _submodules_of_commit(_bare(repository.common), base)
+    pending = [("", repository.common, entry, each) for each in found]
+    while pending:
+        prefix, common, entry, (name, path, commit) = pending.pop(0)
+        whole = os.path.join(prefix, path)
+        git_dir = os.path.join(entry, "modules", name)
         git = _filled_in(git_dir, os.path.join(workspace, whole))
-        if git is None:
-            continue
-        clone = _clone_of(level.top, level.common, name, path)
-        yield FilledSubmodule(path=whole, git=git, commit=wanted, clone=clone, is_nested=bool(level.prefix))
-        inner = _Level(os.path.join(level.top, path), clone or "", git_dir, whole)
-        yield from _filled(inner, workspace, _bare(git_dir), wanted)
+        if git is not None:
+            clone = _clone_of(os.path.join(repository.top, prefix), common, name, path)
+            yield FilledSubmodule(path=whole, git=git, commit=commit, clone=clone, is_nested=bool(prefix))
+            inner = _submodules_of_commit(_bare(git_dir), commit)
+            pending += [(whole, clone or "", git_dir, each) for each in inner]
 
 
 def _filled_in(git_dir: str, folder: str) -> GitFolder | None:
     """Return how to call git in a submodule of a workspace; None if it is not as it was made."""
-    link = os.path.join(folder, ".git")
-    try:
-        if os.path.islink(link) or os.path.islink(folder) or not os.path.isfile(link):
-            return None
-        with open(link, encoding="utf-8", errors="surrogateescape") as opened:
-            named = opened.read().rstrip("\n").removeprefix("gitdir: ")
-    except OSError:
+    line = None if os.path.islink(folder) else line_of_file(os.path.join(folder, ".git"))
+    if line is None:
         return None
-    is_own = os.path.realpath(os.path.join(folder, named)) == os.path.realpath(git_dir)
+    is_own = os.path.realpath(os.path.join(folder, line.removeprefix("gitdir: "))) == os.path.realpath(git_dir)
     if not is_own or os.path.islink(git_dir) or not os.path.isfile(os.path.join(git_dir, "HEAD")):
         return None
     return GitFolder(git_dir=git_dir, common=git_dir, work_tree=folder, is_units=True)
@@ -148,11 +137,6 @@ def _submodules(git: GitFolder, source: str) -> list[tuple[str, str]]:
 
 def _stays_inside(name: str) -> bool:
     return not name.startswith("/") and ".." not in name.split("/")
-
-
-def _wanted_commit(git: GitFolder, path: str) -> str | None:
-    mode, _, rest = run_git(git, "ls-files", "--stage", "--", path).line.partition(" ")
-    return rest.split()[0] if mode == "160000" else None
 
 
 def _clone_of(top: str, common: str, name: str, path: str) -> str | None:
@@ -329,13 +313,8 @@ def show_all_changes(git: GitFolder, call: GitCall) -> None:
     entries = [(entry[:1], entry[2:]) for entry in out.split(b"\0") if entry]
     top = os.fsencode(git.path)
     skipped = [path for tag, path in entries if tag in b"Ss" and os.path.lexists(os.path.join(top, path))]
-    for option, paths in (
-        ("--no-assume-unchanged", [path for tag, path in entries if tag.islower()]),
-        (
-            "--no-skip-worktree",
-            [path for path in skipped if os.path.lexists(os.path.join(os.fsencode(git.path), path))],
-        ),
-    ):
+    unchanged = [path for tag, path in entries if tag.islower()]
+    for option, paths in (("--no-assume-unchanged", unchanged), ("--no-skip-worktree", skipped)):
         if paths:
             named = msgspec.structs.replace(call, stdin=b"".join(path + b"\0" for path in paths))
             run_git(git, "update-index", option, "-z", "--stdin", call=named)
@@ -410,17 +389,12 @@ def _unfiltered(git: GitFolder, what: str) -> WorkspaceError:
 
 def _filters_of(git: GitFolder, paths: bytes, call: GitCall, *options: str) -> Mapping[str, str | None]:
     call = msgspec.structs.replace(call, stdin=paths)
-    parts = run_git(git, "check-attr", "-z", "--stdin", *options, "filter", call=call).out.split(b"\0")
+    parts = iter(run_git(git, "check-attr", "-z", "--stdin", *options, "filter", call=call).out.split(b"\0"))
     found: dict[str, str | None] = {}
-    for path, _, value in _triples(parts):
+    for path, _, value in zip(parts, parts, parts, strict=False):
         name = os.fsdecode(value)
         found[os.fsdecode(path)] = None if name in _NO_FILTER else name
     return found
-
-
-def _triples(parts: list[bytes]) -> Iterator[tuple[bytes, bytes, bytes]]:
-    each = iter(parts)
-    return zip(each, each, each, strict=False)
 
 
 def _base_names_filters(git: GitFolder, base: str) -> bool:

@@ -12,8 +12,9 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -44,10 +45,10 @@ class WorkspaceLocation(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None
     repository: str | None
     git: GitSettings | None = None
-    """What git may use of the user's configuration there. None: the workspace was made by an earlier version."""
+    """What git may use of the user's configuration there. None for a copy."""
     uncommitted: tuple[str, ...] | None = None
     """Included files that are never committed, as stored with the unit: an agent can write to the record of the
-    workspace. None: it is not made yet, or was made by an earlier version."""
+    workspace. None: it is not made yet."""
 
 
 def location_of(
@@ -355,31 +356,34 @@ class RecordFile:
         """Replace the record."""
         try:
             os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
-            write_whole(self._file, msgspec.json.encode(record))
+            write_whole(self._file, [msgspec.json.encode(record)])
         except OSError as error:
             raise folder_error(self._file, error) from error
 
     def delete(self) -> None:
         """Delete the record and its lock. Only the holder of the lock may do this."""
-        for file in (self._file, f"{self._file}.new", f"{self._file}.lock"):
+        for file in (self._file, f"{self._file}.lock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(file)
 
 
-def write_whole(file: str, data: bytes) -> None:
-    """Replace the file. A crash leaves the old one or the new one, whole.
+def write_whole(file: str, pieces: Iterable[bytes], mode: int = 0o600) -> None:
+    """Replace the file. A crash leaves the old one or the new one, whole; an error leaves the old one.
 
-    An agent can put links where the file and its new version go: they are replaced, and not followed.
+    An agent can put a link where the file goes: it is replaced, and not followed. Nobody knows the name of the new
+    version in advance.
     """
-    temporary = f"{file}.new"
-    with contextlib.suppress(FileNotFoundError):
+    fd, temporary = tempfile.mkstemp(dir=os.path.dirname(file), prefix=".paceline-")
+    try:
+        with open(fd, "wb") as opened:
+            opened.writelines(pieces)
+            opened.flush()
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        os.replace(temporary, file)
+    except BaseException:
         os.unlink(temporary)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as opened:
-        opened.write(data)
-        opened.flush()
-        os.fsync(opened.fileno())
-    os.replace(temporary, file)
+        raise
 
 
 def folder_error(path: str, error: OSError) -> WorkspaceError | NoRoomForSession:

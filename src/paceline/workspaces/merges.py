@@ -17,7 +17,7 @@ import msgspec
 
 from paceline.errors import InvalidInput, WorkspaceError
 from paceline.store.unit_result import GitSettings
-from paceline.workspaces.changes import identity, is_ancestor
+from paceline.workspaces.changes import identity, is_ancestor, known_commits
 from paceline.workspaces.folders import write_whole
 from paceline.workspaces.repository import (
     GitCall,
@@ -25,7 +25,6 @@ from paceline.workspaces.repository import (
     Repository,
     open_repository,
     run_git,
-    settings_without_filters,
 )
 
 MOST_PAIRS: Final = 20_000
@@ -91,7 +90,7 @@ def conflict_report(works: Iterable[FinishedWork], *, most_pairs: int = MOST_PAI
 def _report(top: str, works: Sequence[FinishedWork], most_pairs: int) -> ConflictReport:
     repository = open_repository(top)
     git = repository.git
-    known = _known_commits(git, works)
+    known = set(known_commits(git, (commit for work in works for commit in (work.commit, work.base))))
     head = repository.commit_of("HEAD")
     missing = tuple(work.unit for work in works if not {work.commit, work.base} <= known)
     present = _unmerged(git, [work for work in works if {work.commit, work.base} <= known], head)
@@ -144,14 +143,6 @@ def _parsed(out: bytes) -> Iterator[TreeMerge]:
         paths = [path.decode(errors="replace") for path in itertools.takewhile(bool, parts)]
         is_clean = status == b"1"
         yield TreeMerge(tree=tree, conflicts=() if is_clean else tuple(dict.fromkeys(paths)) or ("(unknown)",))
-
-
-def _known_commits(git: GitFolder, works: Sequence[FinishedWork]) -> set[str]:
-    """Return which of the commits are in the repository."""
-    wanted = {commit for work in works for commit in (work.commit, work.base)}
-    lines = "".join(f"{commit}^{{commit}}\n" for commit in sorted(wanted))
-    out = run_git(git, "cat-file", "--batch-check=%(objectname)", call=GitCall(stdin=lines.encode())).out
-    return wanted & set(out.decode(errors="replace").split())
 
 
 def _changed_paths(git: GitFolder, works: Sequence[FinishedWork]) -> dict[tuple[str, str], frozenset[bytes]]:
@@ -227,7 +218,7 @@ def merge_works(
     Leave out each one that conflicts, or stop before the first of them. Raise `InvalidInput` if no branch is checked
     out, or if an unfinished merge or uncommitted changes are in the way; nothing is changed then.
     """
-    repository = _users_repository(top, works[-1].git if works else None)
+    repository = open_repository(top, works[-1].git if works else None)
     with repository.locked() as call:
         branch, before = _checked_out(repository)
         unmerged = MergeResult(repository=top, branch=branch, before=before, after=before)
@@ -241,7 +232,7 @@ def merge_works(
 
 def undo_merges(top: str, git: GitSettings | None = None) -> MergeResult:
     """Take the last application back. Raise `InvalidInput` if there is none, or if the branch has moved since."""
-    repository = _users_repository(top, git)
+    repository = open_repository(top, git)
     with repository.locked() as call:
         branch, head = _checked_out(repository)
         applications = _read(repository)
@@ -356,11 +347,6 @@ def _checked_out(repository: Repository) -> tuple[str, str]:
     return branch, head
 
 
-def _users_repository(top: str, settings: GitSettings | None) -> Repository:
-    """Return the repository with the user's own tree, in which large files are loaded as usual."""
-    return open_repository(top, settings_without_filters(top) if settings is None else settings)
-
-
 def _file(repository: Repository) -> str:
     return os.path.join(repository.own_folder, "applications.json")
 
@@ -374,4 +360,4 @@ def _read(repository: Repository) -> list[_Application]:
 
 
 def _write(repository: Repository, applications: Sequence[_Application]) -> None:
-    write_whole(_file(repository), msgspec.json.encode(list(applications)[-MOST_UNDONE:]))
+    write_whole(_file(repository), [msgspec.json.encode(list(applications)[-MOST_UNDONE:])])

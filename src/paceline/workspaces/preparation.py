@@ -40,7 +40,7 @@ from paceline.workspaces.folders import (
     make_parent,
     size_of,
 )
-from paceline.workspaces.repository import Repository, commit_in, open_repository, run_git, settings_without_filters
+from paceline.workspaces.repository import Repository, commit_in, open_repository, run_git
 from paceline.workspaces.worktree import Worktree, linked_entry
 
 MOST_BYTES: Final = 1 << 20
@@ -343,7 +343,7 @@ def _prepare_worktree(
         check_room(location.path, _tree_bytes(repository, start))
         records.write(_new_record(location, was_lost=was_lost))
     worktree.create(has_branch=tip is not None)
-    fill_submodules(repository, worktree.git, lock_fd)
+    fill_submodules(repository.top, repository.common, worktree.git, lock_fd)
     uncommitted = (
         *copy_included(repository, location.path, settings.include),
         *write_included(location.path, sent),
@@ -406,16 +406,12 @@ def _partial(location: WorkspaceLocation) -> str:
 def check_nothing_is_lost(location: WorkspaceLocation) -> None:
     """Raise `UncommittedWork` if removing the workspace would lose work, and `WorkspaceError` if nobody can know."""
     record = records_of(location).read()
-    is_half_made = record is not None and record.phase == "making" and not _is_made(location)
-    if not is_half_made and not is_empty_or_missing(location.path):
-        _check_work(location)
-
-
-def _is_made(location: WorkspaceLocation) -> bool:
-    return location.branch is not None and Worktree(open_repository(location.repository or ""), location).is_made()
-
-
-def _check_work(location: WorkspaceLocation) -> None:
+    if record is not None and record.phase == "making":
+        repository = None if location.branch is None else open_repository(location.repository or "")
+        if repository is None or not Worktree(repository, location).is_made():
+            return
+    if is_empty_or_missing(location.path):
+        return
     check_no_link(location.path)
     if location.branch is None:
         raise UncommittedWork(f"{location.path} is a copy, whose changes are nowhere else; `--force` removes it")
@@ -447,17 +443,15 @@ def _check_work(location: WorkspaceLocation) -> None:
 def _is_taken(location: WorkspaceLocation) -> bool:
     if os.path.lexists(location.path):
         return True
-    if location.branch is None:
-        taken = False
-    else:
+    if location.branch is not None:
         git = open_repository(location.repository or "").git
-        taken = bool(run_git(git, "for-each-ref", f"refs/heads/{location.branch}").out)
-    if not taken:
-        records = records_of(location)
-        if records.read() is not None:
-            with records.locked():
-                records.delete()  # of a workspace whose folder and branch are gone
-    return taken
+        if run_git(git, "for-each-ref", f"refs/heads/{location.branch}").out:
+            return True
+    records = records_of(location)
+    if records.read() is not None:
+        with records.locked():
+            records.delete()  # of a workspace whose folder and branch are gone
+    return False
 
 
 def _new_record(location: WorkspaceLocation, *, was_lost: bool = False) -> WorkspaceRecord:
@@ -486,11 +480,7 @@ def uncommitted_files(location: WorkspaceLocation) -> tuple[str, ...]:
 
 def repository_of(location: WorkspaceLocation) -> Repository:
     """Return the repository of the workspace, with the settings that were stored for it."""
-    top = location.repository or ""
-    repository = open_repository(top, location.git)
-    if location.git is not None:
-        return repository
-    return msgspec.structs.replace(repository, settings=settings_without_filters(top))
+    return open_repository(location.repository or "", location.git)
 
 
 def _tree_bytes(repository: Repository, commit: str) -> int:

@@ -156,7 +156,7 @@ OUTSIDE: Final = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", 
 def run_git(folder: GitFolder | PlainFolder, *arguments: str, call: GitCall = PLAIN) -> GitAnswer:
     """Run git in the folder. Raise `WorkspaceError` with git's own words if it fails or takes too long."""
     with tempfile.TemporaryFile() as error_file, contextlib.ExitStack() as ending:
-        process, said = _start(folder, arguments, call, error_file.fileno(), ending)
+        process, names = _start(folder, arguments, call, error_file.fileno(), ending)
         try:
             out, _ = process.communicate(call.stdin, timeout=call.seconds)
         except subprocess.TimeoutExpired as error:
@@ -164,7 +164,7 @@ def run_git(folder: GitFolder | PlainFolder, *arguments: str, call: GitCall = PL
                 f"{_shown(arguments)} in {folder.path} did not end within {call.seconds:g} s; it was stopped",
                 is_campaigns=not _is_units(folder),
             ) from error
-        answer = GitAnswer(code=process.returncode, out=out, error=said.text())
+        answer = GitAnswer(code=process.returncode, out=out, error=_error_text(error_file.fileno(), names))
     if answer.code not in call.accepted:
         raise _failure(folder, arguments, answer)
     return answer
@@ -176,7 +176,7 @@ def stream_git(folder: GitFolder | PlainFolder, *arguments: str, call: GitCall =
     The input must fit into a pipe: git has to read all of it before it prints much.
     """
     with tempfile.TemporaryFile() as error_file, contextlib.ExitStack() as ending:
-        process, said = _start(folder, arguments, call, error_file.fileno(), ending)
+        process, names = _start(folder, arguments, call, error_file.fileno(), ending)
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # git has failed, and says why
@@ -187,22 +187,9 @@ def stream_git(folder: GitFolder | PlainFolder, *arguments: str, call: GitCall =
         ending.callback(timer.cancel)
         while piece := os.read(process.stdout.fileno(), PIECE_BYTES):
             yield piece
-        answer = GitAnswer(code=process.wait(), out=b"", error=said.text())
+        answer = GitAnswer(code=process.wait(), out=b"", error=_error_text(error_file.fileno(), names))
     if answer.code not in call.accepted:
         raise _failure(folder, arguments, answer)
-
-
-class _ErrorOutput(msgspec.Struct):
-    """What git prints for people. Names of our own folder are those of the repository there."""
-
-    fd: int
-    names: Mapping[str, str]
-
-    def text(self) -> str:
-        text = _text_of(self.fd)
-        for ours, theirs in self.names.items():
-            text = text.replace(ours, theirs)
-        return text
 
 
 def _start(
@@ -211,8 +198,11 @@ def _start(
     call: GitCall,
     error_fd: int,
     ending: contextlib.ExitStack,
-) -> "tuple[subprocess.Popen[bytes], _ErrorOutput]":
-    """Start git. At the end of `ending` it has ended, with everything that it started."""
+) -> "tuple[subprocess.Popen[bytes], dict[str, str]]":
+    """Start git. Return it, and the names of our own folders with those that they stand for.
+
+    At the end of `ending` it has ended, with everything that it started.
+    """
     options = [part for setting in (*_CONFIGURATION, *call.config) for part in ("-c", setting)]
     names: dict[str, str] = {}
     env = _environment(call)
@@ -239,7 +229,7 @@ def _start(
     except OSError as error:
         raise WorkspaceError(f"cannot run git in {folder.path}: {error.strerror}") from error
     ending.callback(_end, process)
-    return process, _ErrorOutput(error_fd, names)
+    return process, names
 
 
 def _environment(call: GitCall) -> dict[str, str]:
@@ -284,7 +274,8 @@ def _isolated_repository(folder: GitFolder) -> Iterator[str]:
 
 def _configuration(folder: GitFolder) -> str:
     """Return the file that says how the repository is built."""
-    structure = dict(_structure(folder.common))
+    # No command is among these settings.
+    structure = {key: value for key, value in _own_configuration(folder.common) if _STRUCTURE.fullmatch(key)}
     partial_clone = _partial_clone(folder.settings)
     if partial_clone is not None:
         structure |= {"core.repositoryformatversion": "1", "extensions.partialclone": partial_clone}
@@ -298,12 +289,7 @@ def _partial_clone(settings: GitSettings) -> str | None:
     return settings.value("extensions.partialclone")
 
 
-def _structure(common: str) -> Iterator[tuple[str, str]]:
-    """Yield how the repository is built. No command is among these settings."""
-    return ((key, value) for key, value in own_configuration(common) if _STRUCTURE.fullmatch(key))
-
-
-def own_configuration(common: str) -> tuple[tuple[str, str], ...]:
+def _own_configuration(common: str) -> tuple[tuple[str, str], ...]:
     """Return keys and values of the repository's own configuration, without what it includes.
 
     An agent may have written it.
@@ -322,10 +308,10 @@ def own_configuration(common: str) -> tuple[tuple[str, str], ...]:
 def _read_configuration(file: str, _version: tuple[int, ...]) -> tuple[tuple[str, str], ...]:
     """Read it with git. It is kept as long as the file is the same, because every step of every unit needs it."""
     call = GitCall(env=OUTSIDE)
-    return pairs_of(run_git(PlainFolder("/"), "config", "--file", file, "--no-includes", "--list", "-z", call=call))
+    return _pairs_of(run_git(PlainFolder("/"), "config", "--file", file, "--no-includes", "--list", "-z", call=call))
 
 
-def pairs_of(listed: GitAnswer) -> tuple[tuple[str, str], ...]:
+def _pairs_of(listed: GitAnswer) -> tuple[tuple[str, str], ...]:
     """Return the keys and values that `git config --list -z` printed."""
     entries = (os.fsdecode(entry).partition("\n") for entry in listed.out.split(b"\0") if entry)
     return tuple((key, value) for key, _, value in entries)
@@ -369,10 +355,14 @@ def _shown(arguments: Sequence[str]) -> str:
     return " ".join(("git", *words[: 2 if arguments[0] in ("worktree", "submodule") else 1]))
 
 
-def _text_of(fd: int) -> str:
+def _error_text(fd: int, names: Mapping[str, str]) -> str:
+    """Return the end of what git printed for people, with the names of the repository in place of our own."""
     size = os.fstat(fd).st_size
     data = os.pread(fd, _MESSAGE_CHARACTERS, max(0, size - _MESSAGE_CHARACTERS))
-    return data.decode(errors="replace").strip()
+    text = data.decode(errors="replace").strip()
+    for ours, theirs in names.items():
+        text = text.replace(ours, theirs)
+    return text
 
 
 # -- the repository -------------------------------------------------------------------------------
@@ -501,11 +491,9 @@ def read_settings(top: str) -> GitSettings:
 
     Reading it runs none of the commands that it names.
     """
-    return _settings(open_repository(top).common, pairs_of(run_git(PlainFolder(top), "config", "--list", "-z")))
-
-
-def _settings(common: str, pairs: Iterable[tuple[str, str]]) -> GitSettings:
+    common = open_repository(top).common
     info = os.path.join(common, "info")
+    pairs = _pairs_of(run_git(PlainFolder(top), "config", "--list", "-z"))
     used = (pair for pair in pairs if _USED.fullmatch(pair[0]) and not _LOGIN.search(pair[1]))
     return GitSettings(
         values=tuple(pair for pair in used if pair[0] not in _FILES or _is_file(common, pair[1])),
@@ -522,17 +510,6 @@ def _is_file(common: str, path: str) -> bool:
 def read_alternates(common: str) -> str:
     """Return the file that names the folders from which a repository takes objects."""
     return line_of_file(os.path.join(common, "objects", "info", "alternates")) or ""
-
-
-def settings_without_filters(top: str) -> GitSettings:
-    """Return the settings of now for a workspace that has none stored. Nobody knows who wrote its filters.
-
-    What the repository includes is not read: git would wait for a pipe among it.
-    """
-    common = open_repository(top).common
-    users = pairs_of(run_git(PlainFolder("/"), "config", "--list", "-z", call=GitCall(env={"GIT_DIR": "/dev/null"})))
-    pairs = (pair for pair in (*users, *own_configuration(common)) if not pair[0].startswith("filter."))
-    return _settings(common, pairs)
 
 
 def _without_comments(file: str) -> str:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import shutil
 import stat
-import tempfile
 from typing import Final
 
 import msgspec
@@ -24,6 +23,7 @@ from paceline.workspaces.folders import (
     delete_folder,
     files_below,
     is_empty_or_missing,
+    write_whole,
 )
 from paceline.workspaces.repository import GitCall, GitFolder, Repository, line_of_file, run_git
 
@@ -224,9 +224,4 @@ def _same_link(one: str | None, other: str) -> bool:
 
 
 def _write(file: str, line: str) -> None:
-    """Replace the file. A link there is replaced too, not followed."""
-    fd, temporary = tempfile.mkstemp(dir=os.path.dirname(file), prefix=".paceline-")
-    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as opened:
-        opened.write(f"{line}\n")
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, file)
+    write_whole(file, [os.fsencode(f"{line}\n")], 0o644)
