@@ -85,7 +85,6 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
 
 def test_the_home_folder_follows_its_variable_the_flag_and_xdg(load: Load, tmp_path: Path) -> None:
     assert load("", {"PACELINE_HOME": "~/p"}).home == tmp_path / "home" / "p"
-    assert load("", {"PACELINE_HOME": "~/p"}, {"home": "/q"}).home == Path("/q")
     assert load("", {"XDG_STATE_HOME": "/state"}).home == Path("/state/paceline")
     assert load("", {"XDG_STATE_HOME": "relative"}).home == tmp_path / "home/.local/state/paceline"
 

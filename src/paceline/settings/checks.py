@@ -25,6 +25,7 @@ from paceline.errors import InvalidDuration, InvalidInput, InvalidScope, Mistake
 
 KeyPath = tuple[str | int, ...]
 """Keys, with the number of the element for a table in an array of tables."""
+NO_NAMES: Mapping[KeyPath, str] = {}
 MOST_SHOWN = 50
 """A file with ten thousand mistakes has one cause; the first screenful shows it."""
 _LONGEST_SHOWN = 60
@@ -73,15 +74,40 @@ class Mistakes:
 
 
 class Document:
-    """Nested tables, and the mistakes in them. `source` names where the values come from."""
+    """Nested tables, and the mistakes in them. `source` names where the values come from.
 
-    def __init__(self, source: str, values: Mapping[str, object], mistakes: Mistakes | None = None) -> None:
+    `toml` is their text, if they come from a file. `names` says where keys come from that have a name of their own.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        values: Mapping[str, object],
+        mistakes: Mistakes | None = None,
+        *,
+        toml: str = "",
+        names: Mapping[KeyPath, str] = NO_NAMES,
+    ) -> None:
         self.source = source
         self.values = values
         self.mistakes = Mistakes() if mistakes is None else mistakes
+        self._toml = toml
+        self._names = names
+
+    @cached_property
+    def _lines(self) -> dict[KeyPath, int]:
+        return toml_lines(self._toml)
 
     def locate(self, path: KeyPath) -> Location:
-        """Return the location of a key. It may take time: `at` puts it off until somebody reads it."""
+        """Return the location of the key, or of the innermost table or key around it that has one.
+
+        It may take time: `at` puts it off until somebody reads it.
+        """
+        for length in range(len(path), 0, -1):
+            if (name := self._names.get(path[:length])) is not None:
+                return Location(name)
+            if (line := self._lines.get(path[:length])) is not None:
+                return Location(self.source, line)
         return Location(self.source)
 
     def at(self, path: KeyPath) -> "KeyLocation":
@@ -123,23 +149,6 @@ class Document:
         return fields
 
 
-class TomlDocument(Document):
-    """A TOML file. Lines are computed only when a mistake is shown."""
-
-    def __init__(self, source: str, values: Mapping[str, object], mistakes: Mistakes, text: str) -> None:
-        super().__init__(source, values, mistakes)
-        self._text = text
-
-    @cached_property
-    def _lines(self) -> dict[KeyPath, int]:
-        return toml_lines(self._text)
-
-    def locate(self, path: KeyPath) -> Location:
-        """Return the location of the key, or of the innermost table or key around it that has a line."""
-        known = (self._lines.get(path[:length]) for length in range(len(path), 0, -1))
-        return Location(self.source, next((line for line in known if line is not None), None))
-
-
 class KeyLocation(msgspec.Struct, frozen=True):
     """The location of a key, computed only when it is shown."""
 
@@ -179,13 +188,13 @@ def _no_such_file(path: Path) -> str:
     return f"there is no file {path}{did_you_mean(path.name, around)}"
 
 
-def read_toml(path: Path, mistakes: Mistakes) -> TomlDocument | None:
+def read_toml(path: Path, mistakes: Mistakes) -> Document | None:
     """Return a parsed TOML file, or add a mistake and return None."""
     text = read_text(path, mistakes)
     if text is None:
         return None
     try:
-        return TomlDocument(str(path), tomllib.loads(text), mistakes, text)
+        return Document(str(path), tomllib.loads(text), mistakes, toml=text)
     except RecursionError:
         mistakes.add(path, "cannot read this TOML: it is nested too deeply")
     except ValueError as error:  # also for an integer with more digits than Python accepts

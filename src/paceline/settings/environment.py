@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from paceline.errors import InvalidInput
-from paceline.settings.checks import Document, KeyPath, Location, Mistakes, nearest
+from paceline.settings.checks import Document, KeyPath, Mistakes, nearest
 from paceline.settings.model import ApiTable, EngineTable, RetentionTable
 
 FILE_NAME = "paceline.toml"
@@ -46,23 +46,16 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _FRACTION = re.compile(r"-?[0-9]{1,18}\.[0-9]{1,18}")
 
 
-class EnvironmentDocument(Document):
-    """The variables in the form of the file."""
-
-    def locate(self, path: KeyPath) -> Location:
-        by_path = {key_path: name for name, key_path in KEYS.items()}
-        return Location(LIMITS if path[0] == "limits" else by_path.get(path[:2], self.source))
-
-
-def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> EnvironmentDocument:
-    """Return the variables that are set. An empty one counts as not set."""
+def read_environment(environ: Mapping[str, str], mistakes: Mistakes) -> Document:
+    """Return the variables that are set, in the form of the file. An empty one counts as not set."""
     values: dict[str, dict[str, object]] = {}
     for name, (table, key) in KEYS.items():
         if content := environ.get(name, "").strip():
             values.setdefault(str(table), {})[str(key)] = _number_or_text(content)
     if limits := environ.get(LIMITS, "").strip():
         values["limits"] = _read_limits(limits, mistakes)
-    return EnvironmentDocument("environment", values, mistakes)
+    names: dict[KeyPath, str] = {("limits",): LIMITS, **{path: name for name, path in KEYS.items()}}
+    return Document("environment", values, mistakes, names=names)
 
 
 def refuse_unknown(environ: Mapping[str, str], named: Iterable[str], mistakes: Mistakes) -> None:

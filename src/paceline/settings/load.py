@@ -20,8 +20,8 @@ from paceline.core.values.validation import LARGEST_LIMIT
 from paceline.errors import InvalidInput, InvalidSettings
 from paceline.protocols import family_of
 from paceline.settings import checks
-from paceline.settings.checks import Check, Document, KeyLocation, Mistakes, did_you_mean, path_text, read_toml
-from paceline.settings.environment import HOME, expand_home, find_file, home_folder, read_environment, refuse_unknown
+from paceline.settings.checks import Check, Document, Mistakes, did_you_mean, path_text, read_toml
+from paceline.settings.environment import expand_home, find_file, home_folder, read_environment, refuse_unknown
 from paceline.settings.host_fields import HOST_FIELDS, MACHINE_FIELDS, host_mistakes
 from paceline.settings.model import (
     ApiTable,
@@ -147,20 +147,13 @@ _Value = TypeVar("_Value")
 _Named = TypeVar("_Named", ProviderSettings, Account, AgentProfile, Price, HostSettings)
 
 
-class _Leaf(msgspec.Struct, frozen=True):
-    """A checked value and its location."""
-
-    value: object
-    location: KeyLocation
-
-
 class _Layers:
-    """Checked values by path. A value that is put later replaces an earlier one."""
+    """Checked values by path, and the document of each. A value that is put later replaces an earlier one."""
 
-    def __init__(self, mistakes: Mistakes) -> None:
-        self.mistakes = mistakes
-        self.leaves: dict[tuple[str, ...], _Leaf] = {}
-        self.tables: dict[tuple[str, ...], KeyLocation] = {}
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, ...], object] = {}
+        self.documents: dict[tuple[str, ...], Document] = {}
+        """Of values, and of tables: the first that has the table."""
         self.limits = shipped_limits()
 
     def put(self, document: Document) -> None:
@@ -181,13 +174,14 @@ class _Layers:
     def _put_fields(
         self, document: Document, path: tuple[str, ...], values: Mapping[str, object], known: Mapping[str, Check]
     ) -> None:
-        self.tables.setdefault(path, document.at(path))
+        self.documents.setdefault(path, document)
         if _SECOND_LIMIT in values and path[0] in ("rates", "accounts"):
             text = f"{path_text((*path, _SECOND_LIMIT))} is no setting: write the limit of the scope into [limits]"
             document.refuse((*path, _SECOND_LIMIT), text)
             values = {key: value for key, value in values.items() if key != _SECOND_LIMIT}
         for key, value in document.fields(path, values, known).items():
-            self.leaves[(*path, key)] = _Leaf(value, document.at((*path, key)))
+            self.values[*path, key] = value
+            self.documents[*path, key] = document
             if path == ("pool",):
                 self._put_limit(document, key, value)
 
@@ -215,27 +209,27 @@ class _Layers:
 
     def fields(self, *path: str) -> dict[str, object]:
         """Return the keys of one table that were set."""
-        return {key[-1]: leaf.value for key, leaf in self.leaves.items() if key[:-1] == path}
+        return {key[-1]: value for key, value in self.values.items() if key[:-1] == path}
 
     def names(self, table: str) -> list[str]:
         """Return the names of the tables inside it: accounts, providers, agents."""
-        return [path[1] for path in self.tables if len(path) == 2 and path[0] == table]
+        return [path[1] for path in self.documents if len(path) == 2 and path[0] == table]
 
     def named_variables(self) -> list[str]:
         """Return the variables that accounts take their keys from."""
-        return [str(leaf.value) for path, leaf in self.leaves.items() if path[-1] == "key_env"]
+        return [str(value) for path, value in self.values.items() if path[-1] == "key_env"]
 
     def written(self, *table: str) -> frozenset[str]:
         """Return the keys that the table has in its document, also those with invalid values."""
-        content: object = self.tables[table].document.values
+        content: object = self.documents[table].values
         for name in table:
             content = content.get(name) if isinstance(content, Mapping) else None
         return frozenset(content) if isinstance(content, Mapping) else frozenset()
 
     def refuse(self, path: tuple[str, ...], message: str) -> None:
         """Add a mistake at the key, or at its table if that does not have it."""
-        leaf = self.leaves.get(path)
-        self.mistakes.add(leaf.location if leaf else self.tables[path[:2]], message)
+        known = path if path in self.values else path[:2]
+        self.documents[known].refuse(known, message)
 
     def refuse_each(self, path: tuple[str, ...], mistakes: Iterable[tuple[str, str]]) -> bool:
         """Add the mistakes of a table: the key that each is about, and the message. Return whether there are any."""
@@ -248,13 +242,11 @@ class _Layers:
 def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
     """Load and check all settings. Raise `InvalidSettings` with every mistake.
 
-    `overrides` are the flags in the form of the file: `{"pool": {"sessions": 8}}`. They may include `home`.
+    `overrides` are the flags in the form of the file: `{"pool": {"sessions": 8}}`.
     """
     mistakes = Mistakes()
     start = start.absolute()
-    flags = dict(overrides or {})
-    environ = {**environ, **_home_flag(flags.pop("home", None), mistakes)}
-    layers = _Layers(mistakes)
+    layers = _Layers()
     try:
         file, home = find_file(start, environ), home_folder(start, environ)
     except InvalidInput as error:
@@ -264,7 +256,7 @@ def load_settings(start: Path, environ: Mapping[str, str], overrides: Mapping[st
         _refuse_password(layers)
     refuse_unknown(environ, layers.named_variables(), mistakes)
     layers.put(read_environment(environ, mistakes))
-    layers.put(Document(FLAGS, flags, mistakes))
+    layers.put(Document(FLAGS, overrides or {}, mistakes))
     named = _assemble(layers, "accounts", lambda layers, name: _account(layers, name, environ))
     accounts = _by_id(layers, named)
     settings = Settings(
@@ -296,15 +288,6 @@ def _by_login(settings: Settings, values: Mapping[str, _Value]) -> Iterator[tupl
         present = settings.login_scope(scope)
         if present == scope or present not in values:
             yield present, value
-
-
-def _home_flag(home: object, mistakes: Mistakes) -> dict[str, str]:
-    if home is None:
-        return {}
-    if not isinstance(home, str | Path) or not str(home):
-        mistakes.add(FLAGS, "home must be a folder")
-        return {}
-    return {HOME: str(home)}
 
 
 def _assemble(layers: _Layers, table: str, make: Callable[[_Layers, str], _Named | None]) -> dict[str, _Named]:
@@ -378,7 +361,7 @@ def _default_logins(accounts: Mapping[str, Account], environ: Mapping[str, str])
 def _price(layers: _Layers, model: str) -> Price | None:
     """Return the price of a model. The cache may be left out: it then costs what other input costs."""
     fields, table = layers.fields("prices", model), ("prices", model)
-    prices = layers.tables[table].document.values["prices"]
+    prices = layers.documents[table].values["prices"]
     written = prices.get(model) if isinstance(prices, Mapping) else None
     if not isinstance(written, Mapping):  # that was refused already
         return None
@@ -459,11 +442,9 @@ def _agent(layers: _Layers, name: str) -> AgentProfile | None:
 
 def _refuse_password(layers: _Layers) -> None:
     """Refuse a password in the file. Called before the environment is read, which may contain one."""
-    leaf = layers.leaves.get(("store", "url"))
-    if leaf is not None and checks.has_password(str(leaf.value)):
-        layers.mistakes.add(
-            leaf.location, "store.url contains a password, which must not be in the file; set PACELINE_STORE_URL"
-        )
+    url = ("store", "url")
+    if checks.has_password(str(layers.values.get(url, ""))):
+        layers.refuse(url, "store.url contains a password, which must not be in the file; set PACELINE_STORE_URL")
 
 
 def _api(layers: _Layers, file: Path, start: Path, environ: Mapping[str, str]) -> dict[str, object]:
@@ -473,25 +454,25 @@ def _api(layers: _Layers, file: Path, start: Path, environ: Mapping[str, str]) -
         layers.refuse(("api", "tls_key"), "api.tls_key is the key of a certificate: set tls_cert too")
     for key in ("tls_cert", "tls_key"):
         if key in fields:
-            folder = _folder_of(layers.leaves[("api", key)], file, start)
+            folder = _folder_of(layers.documents["api", key], file, start)
             fields[key] = str(folder / expand_home(str(fields[key]), environ))
     return fields
 
 
-def _folder_of(leaf: _Leaf, file: Path, start: Path) -> Path:
+def _folder_of(document: Document, file: Path, start: Path) -> Path:
     """Return where a relative path begins: in the folder of the file that names it, else in `start`."""
-    return file.parent if leaf.location.document.source == str(file) else start
+    return file.parent if document.source == str(file) else start
 
 
 def _store_url(layers: _Layers, home: Path, file: Path, start: Path, environ: Mapping[str, str]) -> str:
     """Return the URL of the store. A relative SQLite path begins in the folder of the file, else in `start`."""
-    leaf = layers.leaves.get(("store", "url"))
-    if leaf is None:
+    if ("store", "url") not in layers.values:
         return f"{_SQLITE}{home / DATABASE}"
-    url = str(leaf.value)
+    url = str(layers.values["store", "url"])
     if not url.startswith(_SQLITE):
         return url
-    return f"{_SQLITE}{_folder_of(leaf, file, start) / expand_home(url.removeprefix(_SQLITE), environ)}"
+    folder = _folder_of(layers.documents["store", "url"], file, start)
+    return f"{_SQLITE}{folder / expand_home(url.removeprefix(_SQLITE), environ)}"
 
 
 # -- rules over several fields of an account -------------------------------------------------------
