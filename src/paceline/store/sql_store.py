@@ -10,10 +10,11 @@ Never here: deciding which unit may run and what becomes of it. That comes from 
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
+from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from paceline.core.unit_lifecycle import UnitState
@@ -35,7 +36,7 @@ from paceline.store.interface import (
     UnitCounts,
     UnitSpec,
 )
-from paceline.store.rules import Row, Span
+from paceline.store.rules import Decoded, Row, Span
 from paceline.store.spend import (
     SPEND_COLUMNS,
     SUMS_BY_KEY,
@@ -290,8 +291,7 @@ class Store(ABC):
 
     def campaigns(self) -> list[Campaign]:
         """Return all campaigns in the order they were added."""
-        with self.database.query() as connection:
-            rows = connection.execute(f"SELECT name, {BODY} FROM campaigns ORDER BY number").fetchall()
+        rows = self._read(f"SELECT name, {BODY} FROM campaigns ORDER BY number")
         return [rules.campaign_from(name, body) for name, body in rows]
 
     def set_campaign(self, campaign: Campaign) -> None:
@@ -315,10 +315,8 @@ class Store(ABC):
 
     def counts(self) -> dict[str, UnitCounts]:
         """Return the counts of each campaign. The cost does not grow with the number of units."""
-        with self.database.query() as connection:
-            rows = connection.execute(_COUNTS).fetchall()
         tallies: dict[str, dict[str, int]] = {}
-        for name, phase, units in rows:
+        for name, phase, units in self._read(_COUNTS):
             tallies.setdefault(name, {})[phase] = units
         return {name: rules.unit_counts(tally) for name, tally in tallies.items()}
 
@@ -509,9 +507,8 @@ class Store(ABC):
     def unit(self, unit_id: str) -> Unit | None:
         """Return the unit with its prompt and its whole result, or None."""
         campaign, name = rules.split_unit_id(unit_id)
-        with self.database.query() as connection:
-            row = connection.execute(f"{_UNIT} AND {self.visible}", (campaign, name)).fetchone()
-        return None if row is None else self._unit(row[:-1], campaign, row[-1] or "")
+        rows = self._read(f"{_UNIT} AND {self.visible}", (campaign, name))
+        return self._unit(rows[0][:-1], campaign, rows[0][-1] or "") if rows else None
 
     def units(
         self,
@@ -559,41 +556,33 @@ class Store(ABC):
             (" INDEXED BY leased", "u.lease_until IS NOT NULL") if also_cancelled else ("", "u.state = 'running'")
         )
         select = _UNITS.format(columns=UNIT_AND_RESULT, index=index, which=which)
-        with self.database.query() as connection:
-            rows = connection.execute(f"{select} ORDER BY u.key").fetchall()
-        return [self._unit(row[:-1], row[-1]) for row in rows]
+        return [self._unit(row[:-1], row[-1]) for row in self._read(f"{select} ORDER BY u.key")]
 
     def next_resume_at(self) -> float | None:
         """Return when the first parked unit is due. One that has a lease is not."""
-        with self.database.query() as connection:
-            row = connection.execute(_NEXT_RESUME).fetchone()
-        return None if row is None else float(row[0])
+        rows = self._read(_NEXT_RESUME)
+        return float(rows[0][0]) if rows else None
 
     def stopped_units(self, *, limit: int) -> list[StoppedUnits]:
         """Return the units that wait for a person by campaign, state and reason, the most frequent first."""
         rules.check_page_size(limit)
-        with self.database.query() as connection:
-            rows = connection.execute(_STOPPED, (limit,)).fetchall()
         return [
             StoppedUnits(
                 campaign=campaign, state=state, reason=reason, units=units, example=rules.unit_id(campaign, name)
             )
-            for campaign, state, reason, units, name in rows
+            for campaign, state, reason, units, name in self._read(_STOPPED, (limit,))
         ]
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
         """Count the claimable units by campaign and by the account that their conversation is bound to."""
-        with self.database.query() as connection:
-            rows = connection.execute(_CLAIMABLE).fetchall()
-        return {(campaign, account or None): units for campaign, account, units in rows}
+        return {(campaign, account or None): units for campaign, account, units in self._read(_CLAIMABLE)}
 
     # -- events -------------------------------------------------------------------------------------
 
     def append_events(self, events: Sequence[Event]) -> int:
         """Append events. Return the id of the last one. Ids are never reused."""
         if not events:
-            with self.database.query() as connection:
-                return int(connection.execute("SELECT value FROM counters WHERE name = 'events'").fetchone()[0])
+            return int(self._read("SELECT value FROM counters WHERE name = 'events'")[0][0])
         with self.database.writing() as connection:
             return self.insert_events(connection, events)
 
@@ -617,11 +606,7 @@ class Store(ABC):
             while len(found) < limit:
                 rows = connection.execute(select, (after, *values, limit - len(found))).fetchall()
                 missing = limit - len(found) - len(rows)
-                for number, body in rows:
-                    if (event := rules.decoded(rules.EVENTS, body)) is None:
-                        self._report_damage("event", number)
-                    else:
-                        found.append(StoredEvent(number, event))
+                found += [StoredEvent(row[0], event) for row, event in self._decoded("event", rules.EVENTS, rows)]
                 if missing or not rows:
                     break
                 after = rows[-1][0]
@@ -682,29 +667,16 @@ class Store(ABC):
         One that is damaged is logged and left out.
         """
         which, values = ("", ()) if slot_id is None else ("WHERE id = ?", (slot_id,))
-        with self.database.query() as connection:
-            rows = connection.execute(f"SELECT id, {BODY} FROM slots {which} ORDER BY number", values).fetchall()
-        found: list[StoredSlot] = []
-        for name, body in rows:
-            if (slot := rules.decoded(rules.SLOTS, body)) is None:
-                self._report_damage("slot", name)
-            else:
-                found.append(slot)
-        return found
+        rows = self._read(f"SELECT id, {BODY} FROM slots {which} ORDER BY number", values)
+        return [slot for _, slot in self._decoded("slot", rules.SLOTS, rows)]
 
     def client_keys(self) -> list[HashedKey]:
         """Return all keys of clients as they were created, also revoked ones. A damaged one is logged and left out."""
-        with self.database.query() as connection:
-            rows = connection.execute(
-                f"SELECT name, digest, revoked_at, {BODY} FROM client_keys ORDER BY number"
-            ).fetchall()
-        found: list[HashedKey] = []
-        for name, digest, revoked_at, body in rows:
-            if (key := rules.decoded(rules.CLIENT_KEYS, body)) is None:
-                self._report_damage("key", name)
-            else:
-                found.append(HashedKey(replace(key, revoked_at=revoked_at), digest))
-        return found
+        rows = self._read(f"SELECT name, digest, revoked_at, {BODY} FROM client_keys ORDER BY number")
+        return [
+            HashedKey(replace(key, revoked_at=revoked_at), digest)
+            for (_, digest, revoked_at, _), key in self._decoded("key", rules.CLIENT_KEYS, rows)
+        ]
 
     def create_client_key(self, key: ClientKey, digest: str) -> None:
         """Store a key with the digest of its text. Raise `IllegalStep` if one that is not revoked has the name."""
@@ -732,9 +704,8 @@ class Store(ABC):
 
     def load_state(self, key: str) -> bytes | None:
         """Return the value saved under the key, or None."""
-        with self.database.query() as connection:
-            row = connection.execute("SELECT value FROM states WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+        rows = self._read("SELECT value FROM states WHERE key = ?", (key,))
+        return bytes(rows[0][0]) if rows else None
 
     # -- what calls of the gateway cost -------------------------------------------------------------
 
@@ -757,9 +728,7 @@ class Store(ABC):
         columns, group = (", ".join(SPEND_COLUMNS), "") if by_model else (SUMS_BY_KEY, _BY_KEY)
         of_key, names = ("", ()) if key is None else ("AND key = ?", (key,))
         select = f"SELECT {columns} FROM gateway_spend WHERE day >= ? {of_key} {group} ORDER BY 1, 2, 3, 4, 5"
-        with self.database.query() as connection:
-            rows = connection.execute(select, (since, *names)).fetchall()
-        return [spend_row(row) for row in rows]
+        return [spend_row(row) for row in self._read(select, (since, *names))]
 
     # -- the lead -----------------------------------------------------------------------------------
 
@@ -773,8 +742,7 @@ class Store(ABC):
 
     def leader(self, *, now: float) -> LeadLease | None:
         """Return who took the lead last and has not resigned, also if its lease has run out."""
-        with self.database.query() as connection:
-            owner, until = connection.execute("SELECT owner, until FROM leader").fetchone()
+        owner, until = self._read("SELECT owner, until FROM leader")[0]
         return None if owner is None else LeadLease(owner, until - now)
 
     def resign(self, owner: str) -> None:
@@ -782,6 +750,19 @@ class Store(ABC):
         self.database.write("UPDATE leader SET owner = NULL, until = 0 WHERE owner = ?", (owner,))
 
     # -- rows ---------------------------------------------------------------------------------------
+
+    def _read(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        with self.database.query() as connection:
+            rows: list[Row] = connection.execute(statement, values).fetchall()
+        return rows
+
+    def _decoded(self, kind: str, decoder: Decoder[Decoded], rows: Iterable[Row]) -> Iterator[tuple[Row, Decoded]]:
+        """Yield the rows with what is encoded in their last column. Those that are damaged are left out."""
+        for row in rows:
+            if (value := rules.decoded(decoder, row[-1])) is None:
+                self._report_damage(kind, row[0])
+            else:
+                yield row, value
 
     def _chosen(
         self, connection: Connection, campaign: str, unit_ids: Sequence[str] | None
