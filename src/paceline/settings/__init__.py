@@ -13,32 +13,15 @@
 Never here: anything that acts on a setting.
 """
 
-from paceline.settings.load import load_settings
-from paceline.settings.model import (
-    LOCAL_HOST,
-    ApiTable,
-    ConfiguredLimit,
-    EngineTable,
-    FallbackRoute,
-    HostSettings,
-    KeyPoolSettings,
-    MachineTable,
-    ProviderSettings,
-    Settings,
-    governor_settings,
-)
-
-__all__ = [
-    "LOCAL_HOST",
-    "ApiTable",
-    "ConfiguredLimit",
-    "EngineTable",
-    "FallbackRoute",
-    "HostSettings",
-    "KeyPoolSettings",
-    "MachineTable",
-    "ProviderSettings",
-    "Settings",
-    "governor_settings",
-    "load_settings",
-]
+from paceline.settings.load import load_settings as load_settings
+from paceline.settings.model import LOCAL_HOST as LOCAL_HOST
+from paceline.settings.model import ApiTable as ApiTable
+from paceline.settings.model import ConfiguredLimit as ConfiguredLimit
+from paceline.settings.model import EngineTable as EngineTable
+from paceline.settings.model import FallbackRoute as FallbackRoute
+from paceline.settings.model import HostSettings as HostSettings
+from paceline.settings.model import KeyPoolSettings as KeyPoolSettings
+from paceline.settings.model import MachineTable as MachineTable
+from paceline.settings.model import ProviderSettings as ProviderSettings
+from paceline.settings.model import Settings as Settings
+from paceline.settings.model import governor_settings as governor_settings

@@ -53,7 +53,6 @@ from paceline.store.interface import (
     WorkspaceKind,
     WorkspaceSettings,
 )
-from paceline.store.unit_result import GitSettings
 from paceline.workspaces import branch_mistake, include_mistake, read_settings, resolve_base
 
 HIGHEST_PRIORITY = 100
@@ -291,16 +290,14 @@ def with_bases(settings: WorkspaceSettings, units: Iterable[UnitSpec], document:
     if settings.kind == "copy":
         return settings
     bases: dict[str, str] = {}
-    git: dict[str, GitSettings] = {}
     for cwd in dict.fromkeys(unit.cwd for unit in units):
         try:
             top, commit = resolve_base(cwd, settings.base)
         except InvalidInput as error:
             document.refuse(WORKSPACE, f"no worktree can be made for {cwd}: {error}")
             break  # the others fail alike
-        if top not in bases:
-            bases[top], git[top] = commit, read_settings(top)
-    return msgspec.structs.replace(settings, bases=bases, git=git)
+        bases.setdefault(top, commit)
+    return msgspec.structs.replace(settings, bases=bases, git={top: read_settings(top) for top in bases})
 
 
 def environment_rules(campaign: Campaign, key_variables: frozenset[str]) -> EnvironmentRules:

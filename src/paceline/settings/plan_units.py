@@ -18,6 +18,7 @@ from paceline.agents.launch import unsafe_message, unsafe_placeholders
 from paceline.settings import checks
 from paceline.settings.checks import Check, Document, Location, Mistakes, cut, did_you_mean, read_text, shown
 from paceline.store.interface import UnitSpec
+from paceline.store.rules import is_unicode
 
 # -- templates -------------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class UnitList:
         return path
 
     def _absolute(self, path: str) -> str | None:
-        if "\0" in path or not _is_unicode(path):
+        if "\0" in path or not is_unicode(path):
             return None
         return os.path.normpath(os.path.join(self._folder, path))
 
@@ -190,16 +191,7 @@ SAFE_NAME = "it must be 1 to 200 bytes without / \\ or control characters, and n
 
 def is_safe_name(name: str) -> bool:
     """Return whether the name can be a file name and an argument of a command."""
-    return _SAFE_ID.fullmatch(name) is not None and _is_unicode(name) and len(name.encode()) <= _LONGEST_ID_BYTES
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether the text is Unicode: names of files may not be, and the store takes nothing else."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _SAFE_ID.fullmatch(name) is not None and is_unicode(name) and len(name.encode()) <= _LONGEST_ID_BYTES
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -228,19 +220,6 @@ class Rows(msgspec.Struct):
     defaults: dict[str, str]
 
 
-class Source:
-    """The [units] table that is being read."""
-
-    def __init__(self, document: Document, folder: Path) -> None:
-        self.document = document
-        self.folder = folder
-        self.mistakes = document.mistakes
-        self.mistakes_before = len(document.mistakes)
-
-    def text_of(self, path: Path, key: str) -> str | None:
-        return read_text(path, self.mistakes, self.document.at((UNITS, key)))
-
-
 def add_units(document: Document, table: Mapping[str, object], folder: Path, units: UnitList) -> None:
     """Add every unit that [units] describes."""
     fields = {key: str(value) for key, value in document.fields((UNITS,), table, FIELDS).items()}
@@ -251,22 +230,21 @@ def add_units(document: Document, table: Mapping[str, object], folder: Path, uni
     key = named[0]
     if key not in fields:
         return
-    source = Source(document, folder)
-    rows = _READERS[key](source, fields[key])
+    rows = _READERS[key](document, folder, fields[key])
     if rows is None:
         return
     if key == "glob":
         units.sources.update(os.path.normpath(os.path.join(folder, str(row["path"]))) for _, row in rows.rows)
-    templates = _templates(source, fields, rows)
+    templates = _templates(document, fields, rows)
     if templates is not None:
         _add_rows(rows, templates, units, document.mistakes)
 
 
-def _templates(source: Source, fields: Mapping[str, str], rows: Rows) -> dict[str, Template] | None:
+def _templates(document: Document, fields: Mapping[str, str], rows: Rows) -> dict[str, Template] | None:
     texts = {**rows.defaults, **{key: fields[key] for key in TEMPLATES if key in fields}}
     if "prompt" not in texts:
         needed = f'needs prompt = "... {{column}} ..."; the columns are {_listed(rows.columns)}'
-        source.document.refuse((UNITS,), f"[units] {needed}")
+        document.refuse((UNITS,), f"[units] {needed}")
         return None
     templates = {}
     for key, text in texts.items():
@@ -275,7 +253,7 @@ def _templates(source: Source, fields: Mapping[str, str], rows: Rows) -> dict[st
         for name in templates[key].unknown:
             hint = did_you_mean(name, columns) or f"; there are {_listed(columns)}"
             wanted = f"there is no column {name!r}{hint} (write {{{{{name}}}}} for the braces themselves)"
-            source.document.refuse_value((UNITS, key), text, wanted)
+            document.refuse_value((UNITS, key), text, wanted)
     return None if any(template.unknown for template in templates.values()) else templates
 
 
@@ -304,31 +282,27 @@ def _add_rows(rows: Rows, templates: Mapping[str, Template], units: UnitList, mi
 # -- files -----------------------------------------------------------------------------------
 
 
-def _read_glob(source: Source, pattern: str) -> Rows | None:
-    names = sorted(glob.glob(pattern, root_dir=source.folder, recursive=True))
-    names = [name for name in names if os.path.isfile(source.folder / name)]
+def _read_glob(document: Document, folder: Path, pattern: str) -> Rows | None:
+    names = sorted(glob.glob(pattern, root_dir=folder, recursive=True))
+    names = [name for name in names if os.path.isfile(folder / name)]
     if not names:
-        source.document.refuse_value((UNITS, "glob"), pattern, f"no file in {source.folder} matches")
+        document.refuse_value((UNITS, "glob"), pattern, f"no file in {folder} matches")
         return None
     base = _fixed_folder(pattern)
-    own_folders = [os.path.realpath(folder) for folder in (source.folder, source.folder / base)]
+    own_folders = [os.path.realpath(each) for each in (folder, folder / base)]
     rows: list[tuple[Location, Row]] = []
     for name in names:
-        path = source.folder / name
-        if not _is_inside_one(os.path.realpath(path), own_folders):
+        path, target = folder / name, os.path.realpath(folder / name)
+        if not any(os.path.commonpath((target, own)) == own for own in own_folders):
             message = "is a link out of the plan's folder, and glob follows none; copy the file, or name its own folder"
-            source.mistakes.add(path, message)
+            document.mistakes.add(path, message)
         elif _size_of(path) > LARGEST_PROMPT_BYTES:
-            source.mistakes.add(path, f"too large for a prompt: more than {LARGEST_PROMPT_BYTES:,} bytes")
-        elif (text := read_text(path, source.mistakes)) is not None:
+            document.mistakes.add(path, f"too large for a prompt: more than {LARGEST_PROMPT_BYTES:,} bytes")
+        elif (text := read_text(path, document.mistakes)) is not None:
             inner = os.path.splitext(os.path.relpath(name, base))[0].replace("/", ".")
             columns = {"name": inner, "file": path.name, "path": name, "text": text}
             rows.append((Location(str(path)), columns))
     return Rows(rows, {"name", "file", "path", "text"}, {"id": "{name}", "prompt": "{text}"})
-
-
-def _is_inside_one(path: str, folders: list[str]) -> bool:
-    return any(os.path.commonpath((path, folder)) == folder for folder in folders)
 
 
 def _size_of(path: Path) -> int:
@@ -348,9 +322,9 @@ def _fixed_folder(pattern: str) -> str:
 # -- rows ------------------------------------------------------------------------------------
 
 
-def _read_jsonl(source: Source, name: str) -> Rows | None:
-    path = source.folder / name
-    text = source.text_of(path, "jsonl")
+def _read_jsonl(document: Document, folder: Path, name: str) -> Rows | None:
+    path, before = folder / name, len(document.mistakes)
+    text = read_text(path, document.mistakes, document.at((UNITS, "jsonl")))
     if text is None:
         return None
     file = str(path)
@@ -361,26 +335,26 @@ def _read_jsonl(source: Source, name: str) -> Rows | None:
         try:
             rows.append((Location(file, number), _ROW.decode(line)))
         except (ValueError, RecursionError) as error:
-            source.mistakes.add(Location(file, number), f"each line must be one JSON object: {error}")
-    return _table(source, path, rows, set().union(*(row for _, row in rows)))
+            document.mistakes.add(Location(file, number), f"each line must be one JSON object: {error}")
+    return _table(document, before, path, rows, set().union(*(row for _, row in rows)))
 
 
-def _read_csv(source: Source, name: str) -> Rows | None:
-    path = source.folder / name
-    text = source.text_of(path, "csv")
+def _read_csv(document: Document, folder: Path, name: str) -> Rows | None:
+    path, before = folder / name, len(document.mistakes)
+    text = read_text(path, document.mistakes, document.at((UNITS, "csv")))
     if text is None:
         return None
     limit = csv.field_size_limit(LARGEST_PROMPT_BYTES)  # a setting of the whole process, so it is restored
     try:
         lines = list(_csv_lines(text))
     except csv.Error as error:
-        source.mistakes.add(path, f"not CSV: {error}")
+        document.mistakes.add(path, f"not CSV: {error}")
         return None
     finally:
         csv.field_size_limit(limit)
     header = lines[0][1] if lines else []
     if len(set(header)) < len(header) or "" in header:
-        source.mistakes.add(Location(str(path), lines[0][0]), "each column needs a name of its own in the first line")
+        document.mistakes.add(Location(str(path), lines[0][0]), "each column needs a name of its own in the first line")
         return None
     rows: list[tuple[Location, Row]] = []
     for number, cells in lines[1:]:
@@ -388,10 +362,10 @@ def _read_csv(source: Source, name: str) -> Rows | None:
         if len(cells) == len(header):
             rows.append((location, dict(zip(header, cells, strict=True))))
         else:
-            source.mistakes.add(
+            document.mistakes.add(
                 location, f"this row has {len(cells)} cells, the first line names {len(header)} columns"
             )
-    return _table(source, path, rows, set(header))
+    return _table(document, before, path, rows, set(header))
 
 
 def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -404,10 +378,13 @@ def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
         begin = reader.line_num + 1
 
 
-def _table(source: Source, path: Path, rows: list[tuple[Location, Row]], columns: set[str]) -> Rows | None:
+def _table(
+    document: Document, before: int, path: Path, rows: list[tuple[Location, Row]], columns: set[str]
+) -> Rows | None:
+    """Return the rows. Add a mistake if there are none, unless the file had others: there were `before` of it."""
     if not rows:
-        if len(source.mistakes) == source.mistakes_before:
-            source.mistakes.add(path, "the file has no rows")
+        if len(document.mistakes) == before:
+            document.mistakes.add(path, "the file has no rows")
         return None
     if "id" not in columns:
         rows = [(location, {**row, "id": f"{path.stem}-{number}"}) for number, (location, row) in enumerate(rows, 1)]
@@ -420,14 +397,14 @@ def _table(source: Source, path: Path, rows: list[tuple[Location, Row]], columns
 # -- sections --------------------------------------------------------------------------------
 
 
-def _read_sections(source: Source, name: str) -> Rows | None:
-    path = source.folder / name
-    text = source.text_of(path, "sections")
+def _read_sections(document: Document, folder: Path, name: str) -> Rows | None:
+    path = folder / name
+    text = read_text(path, document.mistakes, document.at((UNITS, "sections")))
     if text is None:
         return None
     intro, sections = split_sections(text)
     if not sections:
-        source.document.refuse_value((UNITS, "sections"), name, "the file has no ## heading")
+        document.refuse_value((UNITS, "sections"), name, "the file has no ## heading")
         return None
     rows: list[tuple[Location, Row]] = []
     for number, (line, title, body) in enumerate(sections, 1):
@@ -472,7 +449,7 @@ def _fence_after(fence: str, line: str) -> str:
     return "" if is_end else fence
 
 
-_READERS: Mapping[str, Callable[[Source, str], Rows | None]] = {
+_READERS: Mapping[str, Callable[[Document, Path, str], Rows | None]] = {
     "glob": _read_glob,
     "csv": _read_csv,
     "jsonl": _read_jsonl,

@@ -7,7 +7,7 @@ before the last step. That differs between the databases (`sqlite.py`, `postgres
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -29,11 +29,8 @@ _TALLY: Final = """INSERT INTO tallies (campaign, phase, account, units) VALUES 
     ON CONFLICT (campaign, phase, account) DO UPDATE SET units = tallies.units + excluded.units"""
 
 
-class _StoredSpec(NamedTuple):
-    """A unit as an earlier plan described it."""
-
-    key: int
-    spec: UnitSpec
+_StoredSpec = tuple[int, UnitSpec]
+"""The key of a unit, and how an earlier plan described it."""
 
 
 class PlanImport(ABC):
@@ -86,7 +83,7 @@ class PlanImport(ABC):
             known = stored.get(spec.id)
             if known is None:
                 added.append(spec)
-            elif known.spec == spec:
+            elif known[1] == spec:
                 self._unchanged += 1
             else:
                 self._changes.append((known, spec))
@@ -145,21 +142,22 @@ class PlanImport(ABC):
             (self.number, *values),
         ).fetchall()
         return {
-            name: _StoredSpec(key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
+            name: (key, UnitSpec(id=name, prompt=prompt, cwd=cwd, output=output))
             for key, name, prompt, cwd, output in rows
         }
 
 
 def _replace(connection: Connection, stored: _StoredSpec, spec: UnitSpec) -> bool:
     """Replace a unit unless it runs or is done. Return whether it was replaced."""
+    key, before = stored
     replaced = connection.execute(
         "UPDATE units SET cwd = ?, output = ? WHERE key = ? AND state NOT IN ('running', 'done')",
-        (spec.cwd, spec.output, stored.key),
+        (spec.cwd, spec.output, key),
     )
-    connection.execute(FORGET_CHECKS.format("key = ?", _IS_REPAIRED), (stored.key,))
-    connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND {_IS_REPAIRED}", (stored.key,))
-    if replaced.rowcount and spec.prompt != stored.spec.prompt:
-        connection.execute(_SAVE_PROMPT, (stored.key, spec.prompt))
+    connection.execute(FORGET_CHECKS.format("key = ?", _IS_REPAIRED), (key,))
+    connection.execute(f"UPDATE units SET {READY_AGAIN} WHERE key = ? AND {_IS_REPAIRED}", (key,))
+    if replaced.rowcount and spec.prompt != before.prompt:
+        connection.execute(_SAVE_PROMPT, (key, spec.prompt))
     return bool(replaced.rowcount)
 
 

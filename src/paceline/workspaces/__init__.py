@@ -11,47 +11,25 @@
 Synchronous functions over real git; callers run them in threads. An agent can write to all of a workspace.
 """
 
-from paceline.workspaces.changes import Change, commit_all, commit_and_remove, diff, write_patch
-from paceline.workspaces.folders import (
-    WorkspaceLocation,
-    branch_mistake,
-    location_of,
-    mapped_path,
-    patch_file,
-    stored_location,
-)
-from paceline.workspaces.preparation import (
-    Prepared,
-    check_nothing_is_lost,
-    finish_setup,
-    include_mistake,
-    prepare,
-    remove,
-    unused_location,
-)
-from paceline.workspaces.repository import count_uncommitted, delete_merged_branches, read_settings, resolve_base
-
-__all__ = [
-    "Change",
-    "Prepared",
-    "WorkspaceLocation",
-    "branch_mistake",
-    "check_nothing_is_lost",
-    "commit_all",
-    "commit_and_remove",
-    "count_uncommitted",
-    "delete_merged_branches",
-    "diff",
-    "finish_setup",
-    "include_mistake",
-    "location_of",
-    "mapped_path",
-    "patch_file",
-    "prepare",
-    "read_settings",
-    "remove",
-    "resolve_base",
-    "stored_location",
-    "unused_location",
-    "write_patch",
-]
+from paceline.workspaces.changes import Change as Change
+from paceline.workspaces.changes import commit_all as commit_all
+from paceline.workspaces.changes import commit_and_remove as commit_and_remove
+from paceline.workspaces.changes import diff as diff
+from paceline.workspaces.changes import write_patch as write_patch
+from paceline.workspaces.folders import WorkspaceLocation as WorkspaceLocation
+from paceline.workspaces.folders import branch_mistake as branch_mistake
+from paceline.workspaces.folders import location_of as location_of
+from paceline.workspaces.folders import mapped_path as mapped_path
+from paceline.workspaces.folders import patch_file as patch_file
+from paceline.workspaces.folders import stored_location as stored_location
+from paceline.workspaces.preparation import Prepared as Prepared
+from paceline.workspaces.preparation import check_nothing_is_lost as check_nothing_is_lost
+from paceline.workspaces.preparation import finish_setup as finish_setup
+from paceline.workspaces.preparation import include_mistake as include_mistake
+from paceline.workspaces.preparation import prepare as prepare
+from paceline.workspaces.preparation import remove as remove
+from paceline.workspaces.preparation import unused_location as unused_location
+from paceline.workspaces.repository import count_uncommitted as count_uncommitted
+from paceline.workspaces.repository import delete_merged_branches as delete_merged_branches
+from paceline.workspaces.repository import read_settings as read_settings
+from paceline.workspaces.repository import resolve_base as resolve_base

@@ -18,15 +18,7 @@ import msgspec
 
 from paceline.errors import UncommittedWork, WorkspaceError
 from paceline.workspaces.folders import WorkspaceLocation
-from paceline.workspaces.repository import (
-    GitCall,
-    GitFolder,
-    Repository,
-    commit_in,
-    line_of_file,
-    read_alternates,
-    run_git,
-)
+from paceline.workspaces.repository import GitCall, GitFolder, Repository, commit_in, line_of_file, run_git
 
 
 class SubmoduleCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,8 +290,7 @@ def check_objects(repository: Repository, location: WorkspaceLocation) -> None:
             f" {linked[0]} is a link; all files are kept: replace it by a folder, then `paceline retry UNIT`"
         )
     known = repository.settings.alternates
-    found = read_alternates(repository.common)
-    if is_inside or (known is not None and found != known):
+    if is_inside or (known is not None and repository.alternates != known):
         raise UncommittedWork(
             f"the repository {repository.top} of {location.path} takes objects from another folder since the plan was"
             f" added ({os.path.join(objects, 'info', 'alternates')}); all files are kept: undo that, then"

@@ -84,7 +84,7 @@ def stored_location(stored: UnitResult) -> WorkspaceLocation | None:
 def mapped_path(location: WorkspaceLocation, path: str) -> str:
     """Return where a file or folder of the repository lies in the workspace. A path outside of it stays as it is."""
     top = location.repository
-    return path if top is None or not _is_inside(path, top) else _mapped(path, top, location.path)
+    return path if top is None or not is_inside(path, top) else _mapped(path, top, location.path)
 
 
 def patch_file(home: Path, campaign_name: str, unit_name: str) -> Path:
@@ -120,7 +120,7 @@ def branch_mistake(template: str) -> str | None:
 def _base_of(settings: WorkspaceSettings, cwd: str) -> tuple[str, str]:
     """Return the innermost repository that `cwd` lies in, and its base commit."""
     for folder in (os.path.abspath(cwd), os.path.realpath(cwd)):
-        tops = [top for top in settings.bases if _is_inside(folder, top)]
+        tops = [top for top in settings.bases if is_inside(folder, top)]
         if tops:
             top = max(tops, key=len)
             return top, settings.bases[top]
@@ -129,12 +129,12 @@ def _base_of(settings: WorkspaceSettings, cwd: str) -> tuple[str, str]:
 
 def _mapped(path: str, top: str, workspace: str) -> str:
     for each in (os.path.abspath(path), os.path.realpath(path)):
-        if _is_inside(each, top):
+        if is_inside(each, top):
             return os.path.normpath(os.path.join(workspace, os.path.relpath(each, top)))
     return workspace
 
 
-def _is_inside(path: str, folder: str) -> bool:
+def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

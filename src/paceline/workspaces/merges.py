@@ -19,13 +19,7 @@ from paceline.errors import InvalidInput, WorkspaceError
 from paceline.store.unit_result import GitSettings
 from paceline.workspaces.changes import identity, is_ancestor, known_commits
 from paceline.workspaces.folders import write_whole
-from paceline.workspaces.repository import (
-    GitCall,
-    GitFolder,
-    Repository,
-    open_repository,
-    run_git,
-)
+from paceline.workspaces.repository import GitCall, GitFolder, Repository, open_repository, run_git
 
 MOST_PAIRS: Final = 20_000
 """How many pairs of branches are tried. One takes about a millisecond, and nobody reads a longer list."""

@@ -37,6 +37,7 @@ from paceline.workspaces.folders import (
     delete_folder,
     folder_error,
     is_empty_or_missing,
+    is_inside,
     make_parent,
     size_of,
 )
@@ -176,7 +177,7 @@ def _read(top: str, path: str, *, most: int, is_ignored: bool) -> IncludedFile |
 def _stays_inside(top: str, source: str) -> bool:
     """Return whether the file lies in the tree, and points into it if it is a link."""
     is_absolute = os.path.islink(source) and os.path.isabs(os.readlink(source))
-    return not is_absolute and _is_below(os.path.realpath(source), os.path.realpath(top))
+    return not is_absolute and is_inside(os.path.realpath(source), os.path.realpath(top))
 
 
 def _target(workspace: str, path: str) -> str | None:
@@ -186,14 +187,10 @@ def _target(workspace: str, path: str) -> str | None:
     """
     target = os.path.join(workspace, path)
     folder = os.path.realpath(os.path.dirname(target))
-    if not _is_below(folder, os.path.realpath(workspace)) or os.path.lexists(target):
+    if not is_inside(folder, os.path.realpath(workspace)) or os.path.lexists(target):
         return None
     os.makedirs(os.path.dirname(target), exist_ok=True)
     return target
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder + "/")
 
 
 # -- the life of a workspace --------------------------------------------------------------------------

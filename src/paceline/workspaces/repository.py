@@ -400,6 +400,11 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.join(self.common, OWN_FOLDER)
 
     @property
+    def alternates(self) -> str:
+        """What its file says that names the folders from which it takes objects."""
+        return line_of_file(os.path.join(self.common, "objects", "info", "alternates")) or ""
+
+    @property
     def git(self) -> GitFolder:
         """Its commits and branches, for calls of git that need no files."""
         return GitFolder(git_dir=self.git_dir, common=self.common, settings=self.settings)
@@ -491,25 +496,20 @@ def read_settings(top: str) -> GitSettings:
 
     Reading it runs none of the commands that it names.
     """
-    common = open_repository(top).common
-    info = os.path.join(common, "info")
+    repository = open_repository(top)
+    info = os.path.join(repository.common, "info")
     pairs = _pairs_of(run_git(PlainFolder(top), "config", "--list", "-z"))
     used = (pair for pair in pairs if _USED.fullmatch(pair[0]) and not _LOGIN.search(pair[1]))
     return GitSettings(
-        values=tuple(pair for pair in used if pair[0] not in _FILES or _is_file(common, pair[1])),
+        values=tuple(pair for pair in used if pair[0] not in _FILES or _is_file(repository.common, pair[1])),
         attributes=_without_comments(os.path.join(info, "attributes")),
         exclude=_without_comments(os.path.join(info, "exclude")),
-        alternates=read_alternates(common),
+        alternates=repository.alternates,
     )
 
 
 def _is_file(common: str, path: str) -> bool:
     return os.path.isfile(os.path.join(os.path.dirname(common), os.path.expanduser(path)))
-
-
-def read_alternates(common: str) -> str:
-    """Return the file that names the folders from which a repository takes objects."""
-    return line_of_file(os.path.join(common, "objects", "info", "alternates")) or ""
 
 
 def _without_comments(file: str) -> str:
@@ -554,19 +554,11 @@ def _top_of(cwd: str) -> str:
     if not os.path.isdir(cwd):
         raise InvalidInput(f"there is no folder {cwd}")
     try:
-        answer = run_git(
-            PlainFolder(cwd),
-            "rev-parse",
-            "--is-bare-repository",
-            "--is-inside-work-tree",
-            call=GitCall(accepted=(0, 128)),
-        )
+        asked = ("rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+        answer = run_git(PlainFolder(cwd), *asked, call=GitCall(accepted=(0, 128)))
         if answer.code == 0 and answer.line.split()[-1] == "true":
-            return (
-                run_git(PlainFolder(cwd), "rev-parse", *_ABSOLUTE, "--show-toplevel")
-                .out.decode(errors="surrogateescape")
-                .removesuffix("\n")
-            )
+            top = run_git(PlainFolder(cwd), "rev-parse", *_ABSOLUTE, "--show-toplevel").out
+            return os.fsdecode(top).removesuffix("\n")
     except WorkspaceError as error:
         raise InvalidInput(str(error)) from error
     if answer.code != 0 and "not a git repository" not in answer.error:
