@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_figures_come_as_json(workspace: Workspace) -> None:
     assert figures["campaign"] == "docs"
     assert (figures["units"]["done"], figures["units"]["quarantined"]) == (1, 1)
     assert [unit["id"] for unit in figures["left"]] == ["docs/bad"]
+
+
+def test_the_json_of_a_run_has_every_unit_that_is_left(workspace: Workspace) -> None:
+    plan = workspace.plan("true", *(f"u{number:02d}" for number in range(12)))
+    workspace.run("add", plan)
+    left = [f"docs/u{number:02d}" for number in range(12)]
+    with open_home() as home:
+        home.store.move_units(left, "held", "a person is needed", now=time.time())
+
+    figures = workspace.run_json("run", plan, code=1)
+
+    assert [unit["id"] for unit in figures["left"]] == left
 
 
 def test_several_plans_run_together_and_share_one_exit_code(workspace: Workspace) -> None:

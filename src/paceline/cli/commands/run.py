@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,7 @@ from paceline.settings.plan_file import Plan
 from paceline.settings.preflight import check_gateway, check_stored, plan_warnings
 from paceline.store import Campaign, Unit, UnitCounts
 from paceline.views.campaign_report import read_report
-from paceline.views.units import unit_view
+from paceline.views.units import iter_units, unit_view
 from paceline.views.why import hint_for, stored_waits, wait_rows
 
 REFRESH_SECONDS = 0.5
@@ -319,7 +320,6 @@ def _is_all_done(counts: UnitCounts) -> bool:
 def _end_values(home: Home, name: str) -> dict[str, object]:
     campaign = find_campaign(home.store, name)
     units = msgspec.to_builtins(home.store.counts()[name])
-    left = [unit_view(unit) for unit in _failed_units(home, name)]
     waits = wait_rows(stored_waits(home.store), [campaign]) if campaign.state == "active" else []
     return {
         "campaign": name,
@@ -327,7 +327,7 @@ def _end_values(home: Home, name: str) -> dict[str, object]:
         "pause_reason": campaign.pause_reason,
         "units": units,
         "totals": read_report(home.store, name).totals,
-        "left": left,
+        "left": [unit_view(unit) for unit in _failed_units(home, name)],
         "waits": waits,
     }
 
@@ -335,10 +335,10 @@ def _end_values(home: Home, name: str) -> dict[str, object]:
 def _print_end(home: Home, name: str) -> None:
     campaign = find_campaign(home.store, name)
     counts = home.store.counts()[name]
-    left = _failed_units(home, name)
+    left = list(islice(_failed_units(home, name), MOST_NAMED))
     figures = ", ".join(f"{count} {state}" for state, count in msgspec.to_builtins(counts).items() if count)
     say(f"{name}: {figures or 'no units'}", style="bold green" if _is_all_done(counts) else "bold yellow")
-    for unit in left[:MOST_NAMED]:
+    for unit in left:
         say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
     report = read_report(home.store, name)
     if (work := work_line(report)) is not None:
@@ -372,7 +372,7 @@ def _print_holds(home: Home, campaign: Campaign) -> None:
             say(f"When that is fixed: {hint}, then run again.")
 
 
-def _failed_units(home: Home, name: str) -> list[Unit]:
+def _failed_units(home: Home, name: str) -> Iterator[Unit]:
     states: tuple[UnitState, ...] = ("quarantined", "unverified", "held")
-    pages = (home.store.units(campaign=name, state=state, limit=MOST_NAMED) for state in states)
-    return [unit for page in pages for unit in page.units]
+    for state in states:
+        yield from iter_units(home.store, campaign=name, chosen=state, most=1 << 60)
