@@ -7,11 +7,10 @@ names, times. The shapes are data: one entry for each kind of secret, tried in o
 no text makes matching slow.
 """
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,40 +20,14 @@ Replacement = Callable[[re.Match[str]], str | None]
 """Returns the text that replaces a match; None leaves the match unchanged."""
 
 PUBLIC_HOSTS = frozenset(
-    [
-        "anthropic.com",
-        "claude.ai",
-        "claude.com",
-        "openai.com",
-        "chatgpt.com",
-        "google.com",
-        "googleapis.com",
-        "google.dev",
-        "github.com",
-        "githubusercontent.com",
-        "mistral.ai",
-        "groq.com",
-        "openrouter.ai",
-        "deepseek.com",
-        "x.ai",
-        "together.ai",
-        "cohere.com",
-        "cerebras.ai",
-        "z.ai",
-        "bigmodel.cn",
-        "moonshot.cn",
-        "moonshot.ai",
-        "opencode.ai",
-        "cursor.com",
-        "ampcode.com",
-        "factory.ai",
-        "aliyuncs.com",
-        "alibabacloud.com",
-        "azure.com",
-        "amazonaws.com",
-        "microsoft.com",
+    (
+        *("anthropic.com", "claude.ai", "claude.com", "openai.com", "chatgpt.com", "google.com"),
+        *("googleapis.com", "google.dev", "github.com", "githubusercontent.com", "mistral.ai", "groq.com"),
+        *("openrouter.ai", "deepseek.com", "x.ai", "together.ai", "cohere.com", "cerebras.ai", "z.ai"),
+        *("bigmodel.cn", "moonshot.cn", "moonshot.ai", "opencode.ai", "cursor.com", "ampcode.com"),
+        *("factory.ai", "aliyuncs.com", "alibabacloud.com", "azure.com", "amazonaws.com", "microsoft.com"),
         "umans.ai",
-    ]
+    )
 )
 EPOCHS = ((10**9, 4 * 10**9), (10**12, 4 * 10**12))
 """Unix times in seconds and milliseconds. Resets are often written like this, so such numbers stay."""
@@ -76,12 +49,16 @@ _TIME = re.compile(r"(?:\d{1,6}(?:\.\d{1,9})?(?:ms|[dhms])){1,5}\.?|\d{8}T\d{4,6
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """One kind of secret: its pattern, which is compiled at first use, and what replaces a match."""
+    """One kind of secret: its pattern, which is compiled at first use, and what replaces a match.
+
+    Only a text with one of the `marks`, in lower case, can have it.
+    """
 
     kind: str
     source: str
     replacement: Replacement
     flags: int = 0
+    marks: tuple[str, ...] = ("",)
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -101,7 +78,8 @@ def is_public(host: str) -> bool:
 
 
 def always(placeholder: str) -> Replacement:
-    return lambda _found: placeholder
+    """Replace with this text, which may name groups of the match."""
+    return lambda found: found.expand(placeholder)
 
 
 def after_name(found: re.Match[str]) -> str | None:
@@ -417,36 +395,14 @@ _FEWEST_SEAMS = 4
 """Changes between letters and digits in a random part of 16 characters: names and versions have fewer."""
 
 
-class _Shape(NamedTuple):
-    """One kind of secret. Only a text with one of the `marks` can have it; they are in lower case."""
-
-    marks: tuple[str, ...]
-    pattern: re.Pattern[str]
-    replacement: Callable[[re.Match[str]], str] | str
-
-
-@functools.cache
-def _shapes() -> tuple[_Shape, ...]:
-    """Return the shapes in their order. They are compiled at first use: most commands store nothing."""
-    return (
-        _Shape(("-----begin",), re.compile(_PRIVATE_KEY), "<private key>"),
-        _Shape(("://",), re.compile(r"(://[^\s/:@]{0,400}:)[^\s/@]{1,400}@"), r"\1<secret>@"),
-        _Shape(("eyj",), re.compile(r"\beyJ[\w\-]{8,8000}(?:\.[\w\-]{1,8000}){1,4}"), "<token>"),
-        _Shape(_PREFIXES, re.compile(_KEY), "<key>"),
-        _Shape(("bearer", "basic"), re.compile(_BEARER), r"\g<bearer><secret>"),
-        _Shape(_NAMES, re.compile(_NAMED), _named),
-        _Shape(("",), re.compile(_BARE), _bare),
-    )
-
-
 def without_secrets(text: str) -> str:
     """Return the text without the secrets in it."""
     if len(text) < SHORTEST:
         return text
     lower = text.lower()
-    for shape in _shapes():
+    for shape in STORED_SHAPES:
         if any(map(lower.__contains__, shape.marks)):
-            text = shape.pattern.sub(shape.replacement, text)
+            text = shape.pattern.sub(lambda found, shape=shape: shape.replacement(found) or found[0], text)
     return text
 
 
@@ -472,3 +428,14 @@ def _bare(found: re.Match[str]) -> str:
     is_random = any(len(part) >= 16 and len(_SEAM.findall(part)) >= _FEWEST_SEAMS for part in parts)
     has_all = any(map(str.isupper, token)) and any(map(str.islower, token))
     return "<key>" if is_random and has_all and not _KNOWN_IDS.match(token) else token
+
+
+STORED_SHAPES: tuple[Shape, ...] = (
+    Shape("private key", _PRIVATE_KEY, always("<private key>"), marks=("-----begin",)),
+    Shape("password", r"(://[^\s/:@]{0,400}:)[^\s/@]{1,400}@", always(r"\1<secret>@"), marks=("://",)),
+    Shape("token", r"\beyJ[\w\-]{8,8000}(?:\.[\w\-]{1,8000}){1,4}", always("<token>"), marks=("eyj",)),
+    Shape("key", _KEY, always("<key>"), marks=_PREFIXES),
+    Shape("token", _BEARER, always(r"\g<bearer><secret>"), marks=("bearer", "basic")),
+    Shape("secret", _NAMED, _named, marks=_NAMES),
+    Shape("key", _BARE, _bare),
+)
