@@ -9,10 +9,11 @@ All programs that use one daemon share every limit with each other, with its uni
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Unpack
+from typing import TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -38,6 +39,7 @@ from paceline.core.values.validation import check_callable, check_limit, check_n
 from paceline.limiter import LimiterStatus, OnQueued, QueueOptions
 
 log = logging.getLogger("paceline.client")
+Reply = TypeVar("Reply")
 
 RENEWALS_PER_LEASE = 3
 """Two renewals may fail before the lease expires, and renewals stay rare."""
@@ -71,33 +73,21 @@ class ClientSlot:
     ) -> None:
         self._daemon = daemon
         self._clock = clock
-        self._reply = reply
         self._ttl = ttl
         self._kept_until = sent + ttl
         self._is_lost = False
         self._is_abandoned = False
+        self._renewal: asyncio.Task[None] | None = None
+        self.id = reply.id
+        self.scope = reply.scope
+        self.token = reply.token
+        """The fencing token: a later grant always has a larger one."""
+        self.expires_at = reply.expires_at
+        """When the lease expires unless it is renewed, on the daemon's clock."""
         self.session = session
         self.waited = clock.now() - began
         self.granted_at = reply.expires_at - ttl
         self.released = False
-
-    @property
-    def id(self) -> str:
-        return self._reply.id
-
-    @property
-    def scope(self) -> str:
-        return self._reply.scope
-
-    @property
-    def token(self) -> int:
-        """The fencing token: a later grant always has a larger one."""
-        return self._reply.token
-
-    @property
-    def expires_at(self) -> float:
-        """When the lease expires unless it is renewed, on the daemon's clock."""
-        return self._reply.expires_at
 
     @property
     def lost(self) -> bool:
@@ -107,9 +97,7 @@ class ClientSlot:
     async def renew(self) -> None:
         """Extend the lease by another `ttl`. Raises `SlotLost` if it has expired."""
         sent = self._clock.now()
-        self._reply = decode_reply(
-            self._checked(await self._daemon.send("POST", f"/v1/slots/{self.id}/renew")), SlotReply
-        )
+        self.expires_at = (await self._post("renew", None, SlotReply)).expires_at
         self._kept_until = sent + self._ttl
 
     async def release(self) -> None:
@@ -126,8 +114,7 @@ class ClientSlot:
 
     async def report(self, signal: Signal) -> None:
         """Report a signal of the provider. Raises `SlotLost` if the lease has expired."""
-        body = signal_body(signal)
-        decode_reply(self._checked(await self._daemon.send("POST", f"/v1/slots/{self.id}/signal", body)), Json)
+        await self._post("signal", signal_body(signal), Json)
 
     async def rate_limited(self, retry_after: float | None = None) -> None:
         await self.report(RateLimited(retry_after=retry_after))
@@ -141,15 +128,25 @@ class ClientSlot:
     def __repr__(self) -> str:
         return f"<ClientSlot {self.id} in {self.scope}>"
 
-    def _checked(self, response: httpx.Response) -> httpx.Response:
-        """Return the response. Raises `SlotLost` if the daemon does not know the slot any more."""
+    async def _post(self, verb: str, body: dict[str, object] | None, kind: type[Reply]) -> Reply:
+        """Return the daemon's reply. Raises `SlotLost` if it does not know the slot any more."""
+        response = await self._daemon.send("POST", f"/v1/slots/{self.id}/{verb}", body)
         if response.status_code in (404, 409):
             self._is_lost = True
             raise errors.SlotLost(text_of_problem(response))
-        return response
+        return decode_reply(response, kind)
 
-    async def keep_renewed(self) -> None:
-        """Renew until the slot is lost. If the daemon is away, retry soon."""
+    def start_renewals(self) -> None:
+        """Renew until the slot is lost, or `stop_renewals` is called."""
+        self._renewal = asyncio.create_task(self._keep_renewed())
+
+    def stop_renewals(self) -> None:
+        """Let the lease expire, unless the holder releases the slot."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+
+    async def _keep_renewed(self) -> None:
+        """If the daemon is away, retry soon."""
         pause = self._ttl / RENEWALS_PER_LEASE
         while True:
             await self._clock.sleep(pause)
@@ -191,77 +188,15 @@ class ClientSlotContext:
         except BaseException:
             self._is_entered = False
             raise
-        self._renewal = asyncio.create_task(self._slot.keep_renewed())
+        self._slot.start_renewals()
         return self._slot
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_entered = False
-        self._renewal.cancel()
+        self._slot.stop_renewals()
         await self._slot.release_at_end()
-
-
-Take = Callable[[float], Awaitable[ClientSlot | Deferred]]
-"""One call that waits up to the given seconds. All calls of a wait share one idempotency key."""
-
-
-class SlotWait:
-    """The wait for one slot. A daemon that goes away is waited for, up to `patience` seconds; one that never answered
-    is not."""
-
-    def __init__(self, take: Take, *, clock: Clock, timeout: float | None, patience: float) -> None:
-        self._take = take
-        self._clock = clock
-        self._timeout = timeout
-        self._until = None if timeout is None else clock.now() + timeout
-        self._patience = patience
-        self._was_reachable = False
-        self._failing_since: float | None = None
-        self._pause = FIRST_PAUSE_SECONDS
-
-    async def slot(self, on_queued: OnQueued) -> ClientSlot:
-        wait = self._next_wait() if on_queued is None else 0.0  # learn at once whether there is a queue
-        while True:
-            try:
-                reply = await self._take(wait)
-            except errors.DaemonUnreachable as error:
-                await self._wait_for_daemon(error)
-            else:
-                if isinstance(reply, ClientSlot):
-                    return reply
-                self._was_reachable, self._failing_since, self._pause = True, None, FIRST_PAUSE_SECONDS
-                if on_queued is not None:
-                    on_queued(reply)
-                    on_queued = None
-                if self._next_wait() <= 0:
-                    raise errors.SlotTimeout(f"no slot within {self._timeout:g} s: {reply.detail}", reply)
-            wait = self._next_wait()
-
-    def _next_wait(self) -> float:
-        return POLL_SECONDS if self._until is None else min(POLL_SECONDS, max(0.0, self._until - self._clock.now()))
-
-    async def _wait_for_daemon(self, error: errors.DaemonUnreachable) -> None:
-        now = self._clock.now()
-        could_not_connect = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
-        if could_not_connect and not self._was_reachable:
-            raise error
-        self._was_reachable = True
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        if self._next_wait() <= 0:
-            raise errors.SlotTimeout(f"no slot within {self._timeout:g} s: {error}") from error
-        if now - self._failing_since >= self._patience:
-            raise error
-        await self._clock.sleep(self._pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-
-
-class _Named(msgspec.Struct):
-    """A slot, its session, and the task that renews it."""
-
-    slot: ClientSlot
-    session: str
-    renewal: asyncio.Task[None]
 
 
 class SlotOptions(QueueOptions, total=False):
@@ -293,7 +228,7 @@ class Client:
         self._patience = check_seconds(patience, "patience")
         self._clock = SystemClock() if clock is None else clock
         self._daemon = DaemonConnection(url, token)
-        self._named: dict[str, _Named] = {}
+        self._named: dict[str, ClientSlot] = {}
 
     @property
     def url(self) -> str:
@@ -324,20 +259,43 @@ class Client:
     async def acquire(
         self, scope: str, *, timeout: float | None = None, on_queued: OnQueued = None, **options: Unpack[QueueOptions]
     ) -> ClientSlot:
-        """Wait for a slot. The caller must renew it within `ttl` seconds, and release it."""
+        """Wait for a slot. The caller must renew it within `ttl` seconds, and release it.
+
+        A daemon that goes away is waited for, up to `patience` seconds; one that never answered is not.
+        """
         if timeout is not None:
             check_seconds(timeout, "timeout")
         if on_queued is not None:
             check_callable(on_queued, "on_queued")
         began = self._clock.now()
-        body = self._request(scope, began, **options)
-        wait = SlotWait(
-            lambda seconds: self._take(body, options.get("session"), began, seconds),
-            clock=self._clock,
-            timeout=timeout,
-            patience=self._patience,
-        )
-        return await wait.slot(on_queued)
+        until = math.inf if timeout is None else began + timeout
+        body = self._request(scope, began, **options)  # all calls of the wait share its idempotency key
+        wait = min(POLL_SECONDS, until - began) if on_queued is None else 0.0  # learn at once whether there is a queue
+        was_reachable, failing_since, pause = False, math.inf, FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                reply = await self._take(body, options.get("session"), began, wait)
+            except errors.DaemonUnreachable as error:
+                if not was_reachable and isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise
+                now = self._clock.now()
+                was_reachable, failing_since = True, min(failing_since, now)
+                if now >= until:
+                    raise errors.SlotTimeout(f"no slot within {timeout:g} s: {error}") from error
+                if now - failing_since >= self._patience:
+                    raise
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                if isinstance(reply, ClientSlot):
+                    return reply
+                was_reachable, failing_since, pause = True, math.inf, FIRST_PAUSE_SECONDS
+                if on_queued is not None:
+                    on_queued(reply)
+                    on_queued = None
+                if self._clock.now() >= until:
+                    raise errors.SlotTimeout(f"no slot within {timeout:g} s: {reply.detail}", reply)
+            wait = min(POLL_SECONDS, max(0.0, until - self._clock.now()))
 
     async def try_acquire(self, scope: str, **options: Unpack[QueueOptions]) -> ClientSlot | Deferred:
         """Return a slot, or the reason why there is none now."""
@@ -367,20 +325,21 @@ class Client:
 
     async def _acquire_named(self, key: str, scope: str, session: str, error: type[errors.CapacityError]) -> None:
         named = self._named.get(key)
-        if named is not None and not named.slot.lost:
+        if named is not None and not named.lost:
             return
         self._forget(key)
         body: dict[str, object] = {"scope": scope, "session": session, "ttl": self._ttl, "idempotency_key": key}
         slot = await self._take(body, session, self._clock.now(), 0.0)
         if isinstance(slot, Deferred):
             raise error(slot.detail)
-        self._named[key] = _Named(slot, session, asyncio.create_task(slot.keep_renewed()))
+        slot.start_renewals()
+        self._named[key] = slot
 
     async def release_run(self, run: str) -> None:
         """Release a run's slot. Idempotent."""
         key = f"run:{check_name(run, 'run')}"
         if key in self._named:
-            await self._named[key].slot.release()
+            await self._named[key].release()
             self._forget(key)
 
     async def release_session(self, session: str) -> None:
@@ -393,7 +352,7 @@ class Client:
         """Stop to renew a slot. It lasts until its lease expires."""
         named = self._named.pop(key, None)
         if named is not None:
-            named.renewal.cancel()
+            named.stop_renewals()
 
     def _request(
         self, scope: str, began: float, *, session: str | None = None, priority: int = 0, since: float | None = None

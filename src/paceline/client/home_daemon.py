@@ -17,13 +17,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def own_url(environ: Mapping[str, str]) -> str:
     """Return PACELINE_URL, or the address that the daemon of the home has written."""
-    if url := environ.get("PACELINE_URL"):
-        return url
-    return _written_url(environ) or DEFAULT_URL
+    return environ.get("PACELINE_URL") or _written_url(environ) or DEFAULT_URL
 
 
 def _written_url(environ: Mapping[str, str]) -> str | None:
-    """Return the address that the daemon of the home has written."""
     try:
         return (_home(environ) / URL_FILE).read_text().strip()
     except (OSError, InvalidInput):  # no daemon or no home: the first call fails with that
