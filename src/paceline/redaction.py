@@ -315,7 +315,7 @@ class Redactor:
             clean, found = self._known.subn("<known>", clean)
             counts[KNOWN] += found
         for shape in SHAPES:
-            clean = shape.pattern.sub(_counting(shape.kind, shape.replacement, counts), clean)
+            clean = shape.pattern.sub(_counting(shape, counts), clean)
         return Redacted(clean, {kind: count for kind, count in counts.items() if count})
 
 
@@ -332,12 +332,12 @@ def _unescaped(found: re.Match[str]) -> str:
     return found[0] if letter in '"\\\x7f' else letter
 
 
-def _counting(kind: str, replacement_of: Replacement, counts: Counter[str]) -> Callable[[re.Match[str]], str]:
+def _counting(shape: Shape, counts: Counter[str]) -> Callable[[re.Match[str]], str]:
     def replace(found: re.Match[str]) -> str:
-        replacement = replacement_of(found)
+        replacement = shape.replacement(found)
         if replacement is None or replacement == found[0]:
             return found[0]
-        counts[kind] += 1
+        counts[shape.kind] += 1
         return replacement
 
     return replace
@@ -400,9 +400,10 @@ def without_secrets(text: str) -> str:
     if len(text) < SHORTEST:
         return text
     lower = text.lower()
+    counts: Counter[str] = Counter()
     for shape in STORED_SHAPES:
         if any(map(lower.__contains__, shape.marks)):
-            text = shape.pattern.sub(lambda found, shape=shape: shape.replacement(found) or found[0], text)
+            text = shape.pattern.sub(_counting(shape, counts), text)
     return text
 
 

@@ -22,6 +22,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.events import DescendantFocus
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
 from paceline.cli.commands import control
@@ -30,7 +31,6 @@ from paceline.cli.output import STATE_STYLES, event_line, find_unit, learnt_text
 from paceline.cli.top import cells
 from paceline.cli.top.cells import (
     KEPT_EVENTS,
-    SnapshotReader,
     TopSnapshot,
     UnitInspection,
     clock,
@@ -49,7 +49,7 @@ from paceline.views import units
 from paceline.views.transcript import NO_OUTPUT
 from paceline.views.why import Why
 
-# -- dialogs; each returns a value --------------------------------------------------------------------
+# -- dialogs ------------------------------------------------------------------------------------------
 
 HELP = (
     ("tab, shift+tab", "next pane, previous pane"),
@@ -69,55 +69,25 @@ HELP = (
 )
 
 
-class AskScreen(ModalScreen[str | None]):
-    """A question for one value. Returns None if it was left."""
+class Dialog(ModalScreen[str | None]):
+    """Lines over the screen; with `field`, a text to change below the first. Returns that text, or `y` for yes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "leave it")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss('y')", "yes"),
+        Binding("n,escape,question_mark,q,enter", "dismiss(None)", "no, close"),
+    ]
 
-    def __init__(self, question: str, value: str, hint: str) -> None:
+    def __init__(self, *lines: Text | Table, field: str | None = None) -> None:
         super().__init__()
-        self._question, self._value, self._hint = question, value, hint
+        self._shown: list[Widget] = [Static(each) for each in lines]
+        if field is not None:
+            self._shown.insert(1, Input(field))
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(plain(self._question, "bold"))
-            yield Input(self._value)
-            yield Static(plain(f"{self._hint}; enter sets it, esc leaves it", "dim"))
+        yield Vertical(*self._shown, classes="dialog")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip() or None)
-
-
-class ConfirmScreen(ModalScreen[bool]):
-    """A question for yes or no. Everything but `y` is no."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)", "yes"),
-        Binding("n,escape,q", "dismiss(False)", "no"),
-    ]
-
-    def __init__(self, question: str, detail: str) -> None:
-        super().__init__()
-        self._question, self._detail = question, detail
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(plain(self._question, "bold"))
-            yield Static(plain(self._detail))
-            yield Static(Text.assemble("\n", ("y", "bold"), " yes   ", ("n", "bold"), " no"))
-
-
-class HelpScreen(ModalScreen[None]):
-    """The list of keys."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss(None)", "close")]
-
-    def compose(self) -> ComposeResult:
-        lines = Table.grid(padding=(0, 2))
-        for keys, what in HELP:
-            lines.add_row(Text(keys, style="bold"), Text(what))
-        with Vertical(classes="dialog help"):
-            yield Static(lines)
 
 
 # -- a unit ----------------------------------------------------------------------------------------
@@ -336,7 +306,7 @@ class TopApp(App[None]):
         self._now = now
         self._every = every
         self._thread = ThreadPoolExecutor(1, "store")
-        self._reader: SnapshotReader | None = None
+        self._read_snapshot: Callable[[float], TopSnapshot] | None = None
         self._snapshot: TopSnapshot | None = None
         self._trouble: str | None = None
         self._events: deque[Row] = deque(maxlen=KEPT_EVENTS)
@@ -396,9 +366,9 @@ class TopApp(App[None]):
 
     def _read(self, choice: units.UnitQuery, start: units.PageStart) -> tuple[TopSnapshot, units.CountedPage | None]:
         """Read a snapshot and a page of units. There is no page if the chosen campaign was deleted."""
-        if self._reader is None:
-            self._reader = SnapshotReader(self._home)
-        snapshot = self._reader.read(self._now())
+        if self._read_snapshot is None:
+            self._read_snapshot = cells.snapshot_reader(self._home)
+        snapshot = self._read_snapshot(self._now())
         is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
         return snapshot, units.read_counted_page(self._home.store, choice, start) if is_there else None
 
@@ -631,7 +601,8 @@ class TopApp(App[None]):
 
     async def _cancel(self, name: str) -> None:
         detail = "Its units that are not done will not run; running sessions are ended. `paceline retry` undoes it."
-        if await self.push_screen_wait(ConfirmScreen(f"Cancel {name}?", detail)):
+        yes_or_no = Text.assemble(plain(detail), "\n\n", ("y", "bold"), " yes   ", ("n", "bold"), " no")
+        if await self.push_screen_wait(Dialog(plain(f"Cancel {name}?", "bold"), yes_or_no)) == "y":
             await self._control(lambda: control.cancel(self._home, name))
 
     def action_pool(self) -> None:
@@ -648,9 +619,13 @@ class TopApp(App[None]):
     async def _ask_limit(self, scope: str, question: str, hint: str, change: Callable[[str], ControlResult]) -> None:
         scopes = self._snapshot.scopes if self._snapshot else ()
         size = next((str(row.capacity.configured) for row in scopes if row.capacity.scope == scope), "")
-        answer = await self.push_screen_wait(AskScreen(question, size.lower(), hint))
+        below = plain(f"{hint}; enter sets it, esc leaves it", "dim")
+        answer = await self.push_screen_wait(Dialog(plain(question, "bold"), below, field=size.lower()))
         if answer is not None:
             await self._control(lambda: change(answer))
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen())
+        lines = Table.grid(padding=(0, 2))
+        for keys, what in HELP:
+            lines.add_row(Text(keys, style="bold"), Text(what))
+        self.push_screen(Dialog(lines))

@@ -4,7 +4,7 @@ The values are the views of `status`, `list` and `limits`. Text from outside is 
 markup. Never here: anything that changes the store.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -86,18 +86,13 @@ class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return not self.campaigns and (bool(self.keys) or self.gateway not in (None, GatewayActivity()))
 
 
-class SnapshotReader:
-    """A reader of snapshots that remembers which events it has returned."""
+def snapshot_reader(home: Home) -> Callable[[float], TopSnapshot]:
+    """Return what reads the home as it is at a time. It remembers which events it has returned."""
+    throughput = Throughput(home.store)
+    news = output.NewEvents(home.store, max(0, home.last_event_id() - KEPT_EVENTS))
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._throughput = Throughput(home.store)
-        self._news = output.NewEvents(home.store, max(0, home.last_event_id() - KEPT_EVENTS))
-
-    def read(self, now: float) -> TopSnapshot:
-        """Read the home as it is now."""
-        home = self._home
-        self._throughput.catch_up(now)
+    def read(now: float) -> TopSnapshot:
+        throughput.catch_up(now)
         offline = home.offline_state(now)
         live = read_live(home)
         fleet = home.read_fleet(now, offline, scopes=live.scopes)
@@ -105,14 +100,16 @@ class SnapshotReader:
         return TopSnapshot(
             at=now,
             status=read_status_summary(fleet, home.leader_process(), live.counts),
-            rate=completion_rate(fleet, self._throughput),
-            campaigns=tuple(campaign_views(fleet, self._throughput)),
+            rate=completion_rate(fleet, throughput),
+            campaigns=tuple(campaign_views(fleet, throughput)),
             notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
             scopes=tuple(_scope_lines(home, offline, fleet, live)),
             gateway=live.gateway,
             keys=tuple(_key_lines(home, now)),
-            events=tuple(self._news.take()),
+            events=tuple(news.take()),
         )
+
+    return read
 
 
 # -- what blocks a campaign ------------------------------------------------------------------------
