@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.cli.commands.run import LiveView
-from paceline.cli.demo import Demo, DemoPlan, open_demo
+from paceline.cli.demo import CAMPAIGNS, Demo, DemoPlan, open_demo
 from paceline.daemon.process import LastWarnings
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo.svg"
@@ -24,7 +24,7 @@ SECONDS_AFTER_THE_CLOSING = 2.5
 
 async def main() -> None:
     async with open_demo(DemoPlan()) as demo:
-        playing = asyncio.create_task(demo.run())
+        playing = asyncio.create_task(demo.engine.run(until_idle=True))
         await demo.provider.until(lambda: demo.provider.rate_limited > 1)  # the first one is only a short wait
         await asyncio.sleep(SECONDS_AFTER_THE_CLOSING)
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ async def main() -> None:
 
 def picture(demo: Demo) -> str:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    view = LiveView(demo.home, list(demo.campaigns), 0, LastWarnings(demo.home.zone))
+    view = LiveView(demo.home, list(CAMPAIGNS), 0, LastWarnings(demo.home.zone))
     view.hint = f"the dashboard: {demo.url.partition('/?')[0]}"
     console.print(view.screen())
     svg = console.export_svg(title="make demo", unique_id="demo")

@@ -71,7 +71,7 @@ async def test_a_demo_that_is_broken_off_leaves_no_process_behind() -> None:
     slow = msgspec.structs.replace(CALM, words_per_second=1.0)
     async with open_demo(slow) as demo:
         url = demo.provider.url
-        running = asyncio.create_task(demo.run())
+        running = asyncio.create_task(demo.engine.run(until_idle=True))
         await demo.provider.until(lambda: demo.provider.in_flight == slow.sessions)
         assert len(processes_of(url)) >= slow.sessions
         running.cancel()
@@ -85,7 +85,7 @@ async def test_the_dashboard_is_there_for_as_long_as_the_demo_runs() -> None:
         async with open_demo(CALM) as demo:
             opened = await client.get(demo.url)  # with the cookie that comes with it, as a browser would
             assert "<title>Paceline</title>" in opened.text
-            await demo.run()
+            await demo.engine.run(until_idle=True)
             overview = await client.get(httpx.URL(demo.url).join("/v1/overview"))
 
         with pytest.raises(httpx.ConnectError):

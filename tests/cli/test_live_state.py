@@ -15,7 +15,7 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
-from paceline.cli.top.cells import SnapshotReader, scope_row, strip
+from paceline.cli.top.cells import scope_row, snapshot_reader, strip
 from paceline.daemon.contact import read_live
 from paceline.daemon.home import open_home
 from paceline.leadership.election import Leader, this_machine
@@ -84,7 +84,7 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
                 status, limits = await shown("status"), await shown("limits")
                 waits = await shown("why", listed["waiting"][0]["id"])
                 with open_home(daemon.env, tmp_path) as home:
-                    top = SnapshotReader(home).read(time.time())
+                    top = snapshot_reader(home)(time.time())
                 go.set()
                 answers = await asyncio.gather(*calls)
                 spent = await shown("gateway", "spend", "--by", "model")
@@ -147,7 +147,7 @@ accounts = ["dead", "work"]
             as_json = json.loads((await asyncio.to_thread(daemon.give, "status", "--json")).stdout)
             accounts = (await asyncio.to_thread(client.get, "/v1/accounts")).json()
             with open_home(daemon.env, tmp_path) as home:
-                top = await asyncio.to_thread(SnapshotReader(home).read, time.time())
+                top = await asyncio.to_thread(snapshot_reader(home), time.time())
             why = [await asyncio.to_thread(daemon.give, "why", name) for name in ("team", "dead", "work", "bare")]
             asked = await asyncio.to_thread(daemon.give, "why", "team", "--json")
             overview = (await asyncio.to_thread(client.get, "/v1/overview")).json()

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from paceline.agents import Account, AgentProfile
 from paceline.api.app import create_app
@@ -28,7 +26,7 @@ from paceline.api.server import serve
 from paceline.api.tokens import load_tokens
 from paceline.cli.commands.run import LiveView, drive, view_of
 from paceline.cli.main import INTERRUPTED
-from paceline.cli.output import print_value, say
+from paceline.cli.output import print_fact, print_value, say
 from paceline.core.values.scopes import SESSIONS
 from paceline.daemon.contact import dashboard_url
 from paceline.daemon.engines import leading_engine
@@ -39,7 +37,7 @@ from paceline.events import ATTEMPT_STARTS, Event
 from paceline.settings import ConfiguredLimit, EngineTable, Settings
 from paceline.simulation.provider.fake import FakeProvider
 from paceline.simulation.provider.scenario import Scenario, Step, Window
-from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
+from paceline.store import Campaign, SqliteStore, Store, UnitSpec
 
 # -- what is counted ----------------------------------------------------------------------------------
 
@@ -127,33 +125,15 @@ class DemoPlan(msgspec.Struct, frozen=True, kw_only=True):
     window_seconds: float = 20.0
 
 
-class Demo:
+class Demo(msgspec.Struct, frozen=True):
     """One run of the demo. `url` opens the dashboard, and `provider` has seen every request."""
 
-    def __init__(self, plan: DemoPlan, home: Home, engine: Engine, provider: FakeProvider, url: str) -> None:
-        self.plan = plan
-        self.home = home
-        self.provider = provider
-        self.url = url
-        self.campaigns = CAMPAIGNS
-        self.started_at = time.time()
-        self.engine = engine
-
-    async def run(self) -> None:
-        """Run until every unit is done. Raises TimeoutError if that takes too long."""
-        async with asyncio.timeout(TOO_LONG_SECONDS):
-            await self.engine.run(until_idle=True)
-
-    def counts(self) -> DemoCounts:
-        """Return what is counted of the events that are stored."""
-        counts = DemoCounts(dict.fromkeys(CAMPAIGNS, MODULES[: self.plan.units]), self.started_at)
-        for stored in self.home.store.events(limit=MOST_EVENTS):
-            counts.record(stored.event)
-        return counts
-
-    def units(self) -> tuple[Unit, ...]:
-        """Return all units, as stored."""
-        return self.home.store.units(limit=self.plan.units * len(CAMPAIGNS)).units
+    plan: DemoPlan
+    home: Home
+    engine: Engine
+    provider: FakeProvider
+    url: str
+    started_at: float
 
 
 @asynccontextmanager
@@ -168,7 +148,7 @@ async def open_demo(plan: DemoPlan) -> AsyncIterator[Demo]:
                 try:
                     with leading_engine(home) as engine:
                         async with _dashboard(engine, home) as url:
-                            yield Demo(plan, home, engine, provider, url)
+                            yield Demo(plan, home, engine, provider, url, time.time())
                 finally:
                     await _end_sessions(home)
 
@@ -315,7 +295,10 @@ class DemoFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(demo: Demo, now: float) -> DemoFigures:
     """Return the figures, from the store and the journal of the provider."""
-    counts, units = demo.counts(), demo.units()
+    counts = DemoCounts(dict.fromkeys(CAMPAIGNS, MODULES[: demo.plan.units]), demo.started_at)
+    for stored in demo.home.store.events(limit=MOST_EVENTS):
+        counts.record(stored.event)
+    units = demo.home.store.units(limit=demo.plan.units * len(CAMPAIGNS)).units
     served = [request for request in demo.provider.requests if request.ending == "served"]
     return DemoFigures(
         units=len(units),
@@ -330,7 +313,7 @@ def figures(demo: Demo, now: float) -> DemoFigures:
         refusals=demo.provider.rate_limited,
         reopenings=counts.reopenings,
         peak_sessions=counts.peak_sessions,
-        shares=shares(demo.campaigns, counts),
+        shares=shares(CAMPAIGNS, counts),
         seconds=now - demo.started_at,
     )
 
@@ -361,7 +344,7 @@ def figure_rows(found: DemoFigures) -> list[tuple[str, str]]:
         ("parked", f"{found.parked} times; {found.resumed} sessions continued their conversation"),
         ("answers", f"{found.answers} for {found.steps} steps of work, in {found.conversations} conversations"),
         ("sessions", f"{found.sessions}, never more than {found.peak_sessions} at once"),
-        *((f"share of {share.campaign}", _share_words(share)) for share in found.shares),
+        *((f"share of {each.campaign}", _share_words(each)) for each in found.shares),
         ("time", f"{found.seconds:.0f} s"),
     ]
 
@@ -369,15 +352,6 @@ def figure_rows(found: DemoFigures) -> list[tuple[str, str]]:
 def _share_words(share: Share) -> str:
     done = "" if share.done_at is None else f", done after {share.done_at:.0f} s"
     return f"{share.got:.0%} while both had work (due {share.due:.0%}){done}"
-
-
-def summary_table(found: DemoFigures) -> Table:
-    table = Table(title="What the engine did", title_justify="left", show_header=False, title_style="bold")
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in figure_rows(found):
-        table.add_row(name, value)
-    return table
 
 
 def show_demo(*, as_json: bool) -> int:
@@ -394,7 +368,9 @@ def show_demo(*, as_json: bool) -> int:
     if as_json:
         print_value(found)
     else:
-        Console().print(summary_table(found))
+        say("What the engine did", style="bold")
+        for name, value in figure_rows(found):
+            print_fact(name, value, width=18)
     return 1 if found.lost else 0
 
 
@@ -406,7 +382,7 @@ async def play(plan: DemoPlan, *, as_json: bool = False) -> DemoFigures | None:
     async with open_demo(plan) as demo:
         if not as_json:
             say(f"The dashboard, while the demo runs: {demo.url}")
-        view = view_of(demo.home, list(demo.campaigns), 0, LastWarnings(demo.home.zone), as_json=as_json)
+        view = view_of(demo.home, list(CAMPAIGNS), 0, LastWarnings(demo.home.zone), as_json=as_json)
         if isinstance(view, LiveView):
             view.hint = "Ctrl-C ends the demo and its sessions"
         async with asyncio.timeout(TOO_LONG_SECONDS):
