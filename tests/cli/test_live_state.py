@@ -15,7 +15,7 @@ from tests.gateway.daemon_process import Daemon
 from tests.gateway.gateway_harness import PATIENCE_SECONDS
 from tests.gateway.raw_http import RawUpstream, Wire, ok
 
-from paceline.cli.top.cells import scope_row, snapshot_reader, strip
+from paceline.cli.top.cells import snapshot_reader, strip
 from paceline.daemon.contact import read_live
 from paceline.daemon.home import open_home
 from paceline.leadership.election import Leader, this_machine
@@ -103,8 +103,8 @@ async def test_every_command_sees_the_calls_of_the_gateway(tmp_path: Path, here:
     assert (rows["anthropic/work"]["in_flight"], waits["reason"], waits["status"]) == (1, "limit", None)
     assert top.gateway is not None
     assert (top.gateway.in_flight, top.gateway.waiting) == (1, CALLS - 1)
-    lines = {line.capacity.scope: (line.capacity.in_flight, line.queue) for line in top.scopes}
-    assert lines["anthropic/work"] == (1, CALLS - 1)
+    lines = {row.key: (row.cells[1].plain, row.cells[3].plain) for row in top.scopes}
+    assert lines["anthropic/work"] == ("1/1", str(CALLS - 1))
     assert "calls in flight 1  waiting 2  a minute 3" in strip(top, ZoneInfo("UTC"), None).plain
     assert (known["status"], known["cost"]) == (200, {"billed": 3.0, "imputed": None})
     assert spent == stored
@@ -166,7 +166,7 @@ accounts = ["dead", "work"]
     assert json.loads(asked.stdout)["failures"] == overview["gateway"]["failures"]
     assert [each["account"] for each in overview["gateway"]["failures"]] == ["dead"]
     assert (as_json["failures"], as_json["accounts"]) == (overview["gateway"]["failures"], accounts["accounts"])
-    rows = {each.capacity.scope: scope_row(each, top.at, ZoneInfo("UTC")).cells[-1].plain for each in top.scopes}
+    rows = {row.key: row.cells[-1].plain for row in top.scopes}
     assert "its budget: $3.00 of $3.50/day" in rows["anthropic/work"]
     assert rows["anthropic/dead"].startswith("cannot be reached since ")
 

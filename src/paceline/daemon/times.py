@@ -15,17 +15,18 @@ def moment(at: float, now: float, zone: ZoneInfo) -> str:
 
 
 def absolute(at: float, zone: ZoneInfo) -> str:
-    try:
-        return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M:%S %Z}"
-    except (ValueError, OverflowError, OSError):  # beyond the calendar
-        return f"Unix time {at:.0f}"
+    return _formatted(at, zone, "%Y-%m-%d %H:%M:%S %Z") or f"Unix time {at:.0f}"
 
 
-def clock_time(at: float, zone: ZoneInfo) -> str:
+def clock_time(at: float, zone: ZoneInfo, form: str = "%H:%M:%S") -> str:
+    return _formatted(at, zone, form) or "never"
+
+
+def _formatted(at: float, zone: ZoneInfo, form: str) -> str | None:
     try:
-        return f"{datetime.fromtimestamp(at, zone):%H:%M:%S}"
+        return f"{datetime.fromtimestamp(at, zone):{form}}"
     except (ValueError, OverflowError, OSError):  # beyond the calendar
-        return "never"
+        return None
 
 
 def relative(seconds: float) -> str:

@@ -26,7 +26,7 @@ def test_the_end_is_not_before_the_next_resume_and_not_known_without_an_engine(
     )
     rate = CompletionRate(per_hour=3, pace=3.0, eta=NOON + HOUR)
     snapshot = TopSnapshot(
-        at=NOON, status=status, rate=rate, campaigns=(), notes={}, scopes=(), gateway=None, keys=(), events=()
+        at=NOON, status=status, rate=rate, gateway=None, limits={}, campaigns=(), scopes=(), keys=(), events=()
     )
 
     text = strip(snapshot, ZoneInfo("UTC"), None).plain

@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, TypeVar
-from zoneinfo import ZoneInfo
 
 import msgspec
 from rich.table import Table
@@ -27,27 +26,16 @@ from textual.widgets import Footer, Input, Static
 
 from paceline.cli.commands import control
 from paceline.cli.commands.control import ControlResult
-from paceline.cli.output import STATE_STYLES, event_line, find_unit, learnt_text, one_line, printable
+from paceline.cli.output import find_unit, one_line
 from paceline.cli.top import cells
-from paceline.cli.top.cells import (
-    KEPT_EVENTS,
-    TopSnapshot,
-    UnitInspection,
-    clock,
-    countdown,
-    inspect_unit,
-    plain,
-)
+from paceline.cli.top.cells import KEPT_EVENTS, TopSnapshot, plain
 from paceline.cli.top.table import LiveTable, Row
 from paceline.core.values.scopes import SESSIONS
 from paceline.daemon.home import Home
 from paceline.engine.commands import find_campaign
 from paceline.errors import PacelineError
-from paceline.events import Event
 from paceline.store import Unit
 from paceline.views import units
-from paceline.views.transcript import NO_OUTPUT
-from paceline.views.why import Why
 
 # -- dialogs ------------------------------------------------------------------------------------------
 
@@ -92,9 +80,7 @@ class Dialog(ModalScreen[str | None]):
 
 # -- a unit ----------------------------------------------------------------------------------------
 
-LONGEST_PROMPT = 2000
 FOUND_STYLE = "reverse bold"
-Read = Callable[[], Awaitable[UnitInspection | None]]
 
 
 class UnitScreen(ModalScreen[None]):
@@ -111,12 +97,9 @@ class UnitScreen(ModalScreen[None]):
         Binding("end,G", "edge(1)", "last line"),
     ]
 
-    def __init__(self, unit_id: str, read: Read, zone: ZoneInfo, now: Callable[[], float], every: float) -> None:
+    def __init__(self, read: Callable[[], Awaitable[Text]], every: float) -> None:
         super().__init__()
-        self._unit_id = unit_id
         self._read = read
-        self._zone = zone
-        self._now = now
         self._every = every
         self._shown = Text("reading ...")
         self._words = ""
@@ -138,8 +121,7 @@ class UnitScreen(ModalScreen[None]):
     async def refresh_view(self) -> None:
         """Read the unit again, and draw it if something has changed."""
         try:
-            detail = await self._read()
-            shown = plain(f"{self._unit_id} was deleted") if detail is None else self._text(detail)
+            shown = await self._read()
         except (PacelineError, OSError) as error:
             shown = plain(error, "bold red")  # until the next refresh
         if shown != self._shown:
@@ -198,51 +180,6 @@ class UnitScreen(ModalScreen[None]):
         later = [place for place in places if (place - self._found_at) * step > 0]
         self._found_at = (min(later) if step > 0 else max(later)) if later else places[0 if step > 0 else -1]
         self.query_one(VerticalScroll).scroll_to(y=self._found_at, animate=False)
-
-    # -- text --------------------------------------------------------------------------------------
-
-    def _text(self, found: UnitInspection) -> Text:
-        unit = found.unit
-        text = Text.assemble((one_line(unit.id), "bold"), " ", (found.phase, STATE_STYLES.get(found.phase, "")))
-        counts = f"{unit.tries}, attempts charged {unit.attempts}, parks {unit.parks}"
-        facts = [("tries", counts), ("account", unit.account), ("host", unit.host), ("conversation", unit.session_id)]
-        if unit.exit_code is not None:
-            facts.append(("exit code", str(unit.exit_code)))
-        for name, value in facts:
-            if value:
-                _add_fact(text, name, value)
-        for why in found.whys:
-            self._add_why(text, why)
-        _add_section(text, "prompt", printable(unit.prompt[:LONGEST_PROMPT]))
-        _add_section(text, "events", "\n".join(self._event_lines(unit)))
-        if unit.attempt is not None:
-            screen = (unit.screen or "nothing was printed") if found.has_output else f"it {NO_OUTPUT}"
-            _add_section(text, "last screen", screen)
-        return text
-
-    def _event_lines(self, unit: units.UnitDetail) -> list[str]:
-        events = [Event(each.name, each.at, each.scope, unit.id, each.fields) for each in unit.history]
-        return [event_line(event, self._zone) for event in events]
-
-    def _add_why(self, text: Text, why: Why) -> None:
-        _add_fact(text, "why", why.detail)
-        now = self._now()
-        since = None if why.since is None else f"{clock(why.since, now, self._zone)}, {countdown(now - why.since)} ago"
-        until = None if why.until is None else f"{clock(why.until, now, self._zone)}, in {countdown(why.until - now)}"
-        learnt = None if why.learnt is None else learnt_text(why.learnt, now)
-        facts = (("where", why.scope), ("limit", learnt), ("since", since), ("until", until), ("to do", why.hint))
-        for name, value in facts:
-            if value is not None:
-                _add_fact(text, name, value)
-
-
-def _add_fact(text: Text, name: str, value: str) -> None:
-    text.append(f"\n  {name:<13}", style="dim").append(one_line(value, 400))
-
-
-def _add_section(text: Text, title: str, body: str) -> None:
-    if body.strip():
-        text.append(f"\n\n{title}\n", style="bold").append(body)
 
 
 ALL_UNITS = units.UnitQuery(order="attention")
@@ -354,7 +291,7 @@ class TopApp(App[None]):
             self._trouble = str(error)
         else:
             self._snapshot, self._trouble = snapshot, None
-            self._events.extend(cells.event_row(each, self._home.zone) for each in snapshot.events)
+            self._events.extend(snapshot.events)
             if page is None:
                 self._choose(ALL_UNITS)
             elif (choice, start) == (self._choice, self._page_starts[-1]):  # else the page was turned meanwhile
@@ -369,7 +306,7 @@ class TopApp(App[None]):
         if self._read_snapshot is None:
             self._read_snapshot = cells.snapshot_reader(self._home)
         snapshot = self._read_snapshot(self._now())
-        is_there = choice.campaign in (None, *(row.name for row in snapshot.campaigns))
+        is_there = choice.campaign in (None, *(row.key for row in snapshot.campaigns))
         return snapshot, units.read_counted_page(self._home.store, choice, start) if is_there else None
 
     async def _in_store_thread(self, work: Callable[[], T]) -> T:
@@ -385,17 +322,14 @@ class TopApp(App[None]):
         if self._snapshot is None:
             strip.update(cells.plain(self._trouble or "", "bold red"))
             return
-        snapshot, now, zone = self._snapshot, self._snapshot.at, self._home.zone
+        snapshot = self._snapshot
         with self.batch_update():
-            strip.update(cells.strip(snapshot, zone, self._trouble))
-            campaigns = [cells.campaign_row(row, snapshot.notes[row.name], now, zone) for row in snapshot.campaigns]
-            self._fill("campaigns", campaigns, f"none yet: {cells.START} adds one and runs it")
-            scopes = [cells.scope_row(row, now, zone) for row in snapshot.scopes]
-            self._fill("capacity", scopes, "no limit is set and nothing is known about any scope")
-            keys = [cells.key_row(line, now, zone) for line in snapshot.keys]
-            self._fill("keys", keys, "none yet: paceline keys create NAME adds one")
+            strip.update(cells.strip(snapshot, self._home.zone, self._trouble))
+            self._fill("campaigns", snapshot.campaigns, f"none yet: {cells.START} adds one and runs it")
+            self._fill("capacity", snapshot.scopes, "no limit is set and nothing is known about any scope")
+            self._fill("keys", snapshot.keys, "none yet: paceline keys create NAME adds one")
             self._fill("events", list(self._events), "nothing has happened yet")
-            self._show_units(now)
+            self._show_units(snapshot.at)
             self._show_info()
             self._show_panes(snapshot)
 
@@ -420,7 +354,7 @@ class TopApp(App[None]):
         last_cell = next((row.cells[-1] for row in table.rows if row.key == table.chosen), Text(""))
         self.screen_stack[0].query_one("#info", Static).update(last_cell)
 
-    def _fill(self, name: str, rows: list[Row], empty: str) -> None:
+    def _fill(self, name: str, rows: Sequence[Row], empty: str) -> None:
         words = self._words.get(name, "").casefold()
         shown = [row for row in rows if words in " ".join(cell.plain for cell in row.cells).casefold()]
         title = f"{len(shown):,} of {len(rows):,} with {words!r}" if words else f"{len(rows):,}"
@@ -484,10 +418,10 @@ class TopApp(App[None]):
             self._table("units").focus()
 
     def _open_unit(self, unit_id: str) -> None:
-        def read() -> Awaitable[UnitInspection | None]:
-            return self._in_store_thread(lambda: inspect_unit(self._home, unit_id))
+        def read() -> Awaitable[Text]:
+            return self._in_store_thread(lambda: cells.inspect_unit(self._home, unit_id, self._now()))
 
-        self.push_screen(UnitScreen(unit_id, read, self._home.zone, self._now, self._every))
+        self.push_screen(UnitScreen(read, self._every))
 
     def action_next_phase(self) -> None:
         """Show all units, then those of each state in turn."""
@@ -528,7 +462,7 @@ class TopApp(App[None]):
 
     async def _search_units(self, words: str) -> None:
         """Filter by campaign, state and a part of ids, reasons and accounts. The name of a unit opens it."""
-        campaigns = [row.name for row in self._snapshot.campaigns] if self._snapshot else []
+        campaigns = [row.key for row in self._snapshot.campaigns] if self._snapshot else []
         campaign: str | None = None
         phase: units.UnitPhase | None = None
         searched = []
@@ -617,8 +551,8 @@ class TopApp(App[None]):
             )
 
     async def _ask_limit(self, scope: str, question: str, hint: str, change: Callable[[str], ControlResult]) -> None:
-        scopes = self._snapshot.scopes if self._snapshot else ()
-        size = next((str(row.capacity.configured) for row in scopes if row.capacity.scope == scope), "")
+        limits = self._snapshot.limits if self._snapshot else {}
+        size = str(limits[scope]) if scope in limits else ""
         below = plain(f"{hint}; enter sets it, esc leaves it", "dim")
         answer = await self.push_screen_wait(Dialog(plain(question, "bold"), below, field=size.lower()))
         if answer is not None:

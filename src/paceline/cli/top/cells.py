@@ -4,8 +4,7 @@ The values are the views of `status`, `list` and `limits`. Text from outside is 
 markup. Never here: anything that changes the store.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -16,14 +15,15 @@ from paceline.cli import output
 from paceline.cli.top.table import Column, Row
 from paceline.core import ScopeStatus, WindowStatus
 from paceline.core.values.scopes import RUNS, is_provider_scope, path_scopes
-from paceline.daemon.contact import LiveState, live_spend, read_accounts, read_keys, read_live
+from paceline.daemon.contact import live_spend, read_accounts, read_keys, read_live
 from paceline.daemon.home import Home
 from paceline.daemon.times import clock_time
 from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.dispatch.ticket_queues import session_scopes
+from paceline.events import Event
 from paceline.store import Campaign, StoredEvent, Unit
 from paceline.views.capacity import AccountView, FleetState, KeyView, ScopeCapacity, capacity_rows, limit_rows
-from paceline.views.gateway_calls import GatewayActivity, MemberFailure, SpendSum, spend_since, spend_view
+from paceline.views.gateway_calls import GatewayActivity, SpendSum, spend_since, spend_view
 from paceline.views.status import (
     CampaignView,
     CompletionRate,
@@ -33,51 +33,28 @@ from paceline.views.status import (
     completion_rate,
     read_status_summary,
 )
-from paceline.views.transcript import last_output, transcript_provider
-from paceline.views.units import UnitDetail, UnitPhase, phase_of, unit_detail, unit_history
+from paceline.views.transcript import NO_OUTPUT, last_output, transcript_provider
+from paceline.views.units import phase_of, unit_detail, unit_history
 from paceline.views.why import Wait, Why, stored_waits, wait_rows
 
 KEPT_EVENTS = 1000
 """As far back as a person scrolls."""
 
 
-class ScopeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope. `source` is where its limit comes from. `queue`: units that could start there, and waiting calls.
-
-    `account` is set for the scope of an account, `failure` while a pool cannot use that account.
-    """
-
-    capacity: ScopeCapacity
-    source: str
-    queue: int
-    account: AccountView | None = None
-    failure: MemberFailure | None = None
-
-
-class KeyLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's key and its use in 30 days.
-
-    `name` is empty for Paceline's own token. `key` is None for that token and for keys that are revoked.
-    """
-
-    name: str
-    key: KeyView | None
-    spent: SpendSum | None
-
-
 class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything but the units, which are read page by page. `notes` say what blocks a campaign, by its name."""
+    """Everything but the units, which are read page by page."""
 
     at: float
     status: StatusSummary
     rate: CompletionRate
-    campaigns: tuple[CampaignView, ...]
-    notes: Mapping[str, str]
-    scopes: tuple[ScopeLine, ...]
     gateway: GatewayActivity | None
     """None if the daemon did not answer."""
-    keys: tuple[KeyLine, ...]
-    events: tuple[StoredEvent, ...]
+    limits: Mapping[str, int | None]
+    """The configured limit of each scope."""
+    campaigns: Sequence[Row]
+    scopes: Sequence[Row]
+    keys: Sequence[Row]
+    events: Sequence[Row]
     """Events since the last snapshot."""
 
     @property
@@ -97,16 +74,26 @@ def snapshot_reader(home: Home) -> Callable[[float], TopSnapshot]:
         live = read_live(home)
         fleet = home.read_fleet(now, offline, scopes=live.scopes)
         waits = wait_rows(stored_waits(home.store), fleet.campaigns)
+        notes = {each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns}
+        accounts = {account.scope: account for account in read_accounts(home, fleet)}
+        shown = _shown_scopes(fleet, accounts)
+        queues = _queues(home, offline, live.gateway)
+        failures = {failure.scope: output.failure_text(failure, now, home.zone) for failure in live.failures}
         return TopSnapshot(
             at=now,
             status=read_status_summary(fleet, home.leader_process(), live.counts),
             rate=completion_rate(fleet, throughput),
-            campaigns=tuple(campaign_views(fleet, throughput)),
-            notes={each.name: _note(fleet, each, _scopes_of(home, offline, each), waits) for each in fleet.campaigns},
-            scopes=tuple(_scope_lines(home, offline, fleet, live)),
             gateway=live.gateway,
-            keys=tuple(_key_lines(home, now)),
-            events=tuple(news.take()),
+            limits={row.scope: row.configured for row in shown},
+            campaigns=[
+                campaign_row(each, notes[each.name], now, home.zone) for each in campaign_views(fleet, throughput)
+            ],
+            scopes=[
+                scope_row(row, queues.get(row.scope, 0), failures.get(row.scope), accounts.get(row.scope), home, now)
+                for row in shown
+            ],
+            keys=list(_key_rows(home, now)),
+            events=[event_row(each, home.zone) for each in news.take()],
         )
 
     return read
@@ -137,44 +124,19 @@ def _note(fleet: FleetState, campaign: Campaign, scopes: list[str], waits: list[
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def _scope_lines(home: Home, offline: OfflineState, fleet: FleetState, live: LiveState) -> Iterator[ScopeLine]:
-    """Yield the scopes that `limits` lists, and every account: those of providers, then those of keys, then others."""
+def _shown_scopes(fleet: FleetState, accounts: Collection[str]) -> list[ScopeCapacity]:
+    """Return the scopes that `limits` lists, and every account: those of providers, then those of keys, then others."""
     rows = {row.scope: row for row in limit_rows(fleet)}
-    accounts = {account.scope: account for account in read_accounts(home, fleet)}
-    failures = {failure.scope: failure for failure in live.failures}
     rows |= {row.scope: row for row in capacity_rows(fleet) if row.scope in accounts and row.scope not in rows}
-    queues = _queues(home, offline)
-    for scope, calls in ({} if live.gateway is None else live.gateway.waiting_by_scope).items():
-        for part in (RUNS, *path_scopes(scope)):
-            queues[part] = queues.get(part, 0) + calls
-    for row in sorted(rows.values(), key=_rank):
-        queue = row.queued if row.kind == "key" else queues.get(row.scope, 0)
-        yield ScopeLine(
-            capacity=row,
-            source=output.source_text(row, home.settings),
-            queue=queue,
-            account=accounts.get(row.scope),
-            failure=failures.get(row.scope),
-        )
+    # Scopes of providers, then patterns of them, keys, and the machine's own.
+    return sorted(
+        rows.values(),
+        key=lambda row: (not is_provider_scope(row.scope), "*" in row.scope, row.kind != "key", row.scope),
+    )
 
 
-def _rank(row: ScopeCapacity) -> tuple[bool, bool, bool, str]:
-    """Return the place of a row: scopes of providers, then patterns of them, keys, and the machine's own."""
-    return not is_provider_scope(row.scope), "*" in row.scope, row.kind != "key", row.scope
-
-
-def _key_lines(home: Home, now: float) -> Iterator[KeyLine]:
-    """Yield the keys that work, then what was spent with others."""
-    known = {each.name: each for each in read_keys(home, now).keys}
-    first = spend_since(None, now)
-    spent = live_spend(home, "key", first, None) or spend_view(home.store.spend(since=first), first, ("key",))
-    sums = {row.key or "": row for row in spent.rows}
-    for name in (*sorted(known), *sorted(sums.keys() - known.keys())):
-        yield KeyLine(name=name, key=known.get(name), spent=sums.get(name))
-
-
-def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
-    """Return how many units could start in each scope if it had room."""
+def _queues(home: Home, offline: OfflineState, gateway: GatewayActivity | None) -> dict[str, int]:
+    """Return how many units could start in each scope if it had room, and how many calls wait there."""
     queues: dict[str, int] = {}
     for (name, bound_to), units in home.store.claimable().items():
         campaign = offline.campaigns.get(name)
@@ -183,36 +145,64 @@ def _queues(home: Home, offline: OfflineState) -> dict[str, int]:
         accounts = campaign.accounts if bound_to is None else (split_login(bound_to)[0],)
         for scope in _scopes_of(home, offline, msgspec.structs.replace(campaign, accounts=accounts)):
             queues[scope] = queues.get(scope, 0) + units
+    for scope, calls in ({} if gateway is None else gateway.waiting_by_scope).items():
+        for part in (RUNS, *path_scopes(scope)):
+            queues[part] = queues.get(part, 0) + calls
     return queues
 
 
 # -- one unit -----------------------------------------------------------------------------------------
 
 
-class UnitInspection(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit with what it waits for. `has_output` is false where the output of its last attempt was deleted."""
-
-    unit: UnitDetail
-    phase: UnitPhase
-    whys: tuple[Why, ...]
-    has_output: bool
+LONGEST_PROMPT = 2000
 
 
-def inspect_unit(home: Home, unit_id: str) -> UnitInspection | None:
-    """Read the unit, or return None if it was deleted."""
+def inspect_unit(home: Home, unit_id: str, now: float) -> Text:
+    """Return all about the unit, as far as a person reads it, or that it was deleted."""
     unit = home.store.unit(unit_id)
     campaign = next((each for each in home.store.campaigns() if unit is not None and each.name == unit.campaign), None)
     if unit is None or campaign is None:
-        return None
+        return plain(f"{unit_id} was deleted")
     folder = home.spool().folder(unit.attempt_id) if unit.attempt_id is not None else None
     provider = transcript_provider(home.store, home.settings, unit)
     screen = "" if folder is None else last_output(folder, provider, home.zone)
-    return UnitInspection(
-        unit=unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)),
-        phase=phase_of(unit),
-        whys=tuple(home.explain_unit(unit, campaign)),
-        has_output=folder is not None,
-    )
+    detail, phase = unit_detail(unit, screen=screen, history=unit_history(home.store, unit_id)), phase_of(unit)
+    text = Text.assemble((output.one_line(unit.id), "bold"), " ", (phase, output.STATE_STYLES.get(phase, "")))
+    _add_fact(text, "tries", f"{detail.tries}, attempts charged {detail.attempts}, parks {detail.parks}")
+    _add_fact(text, "account", detail.account)
+    _add_fact(text, "host", detail.host)
+    _add_fact(text, "conversation", detail.session_id)
+    _add_fact(text, "exit code", None if detail.exit_code is None else str(detail.exit_code))
+    for why in home.explain_unit(unit, campaign):
+        _add_why(text, why, now, home.zone)
+    _add_section(text, "prompt", output.printable(detail.prompt[:LONGEST_PROMPT]))
+    events = [Event(each.name, each.at, each.scope, unit.id, each.fields) for each in detail.history]
+    _add_section(text, "events", "\n".join(output.event_line(event, home.zone) for event in events))
+    if detail.attempt is not None:
+        printed = f"it {NO_OUTPUT}" if folder is None else detail.screen or "nothing was printed"
+        _add_section(text, "last screen", printed)
+    return text
+
+
+def _add_why(text: Text, why: Why, now: float, zone: ZoneInfo) -> None:
+    _add_fact(text, "why", why.detail)
+    _add_fact(text, "where", why.scope)
+    _add_fact(text, "limit", None if why.learnt is None else output.learnt_text(why.learnt, now))
+    if why.since is not None:
+        _add_fact(text, "since", f"{clock(why.since, now, zone)}, {countdown(now - why.since)} ago")
+    if why.until is not None:
+        _add_fact(text, "until", f"{clock(why.until, now, zone)}, in {countdown(why.until - now)}")
+    _add_fact(text, "to do", why.hint)
+
+
+def _add_fact(text: Text, name: str, value: str | None) -> None:
+    if value:
+        text.append(f"\n  {name:<13}", style="dim").append(output.one_line(value, 400))
+
+
+def _add_section(text: Text, title: str, body: str) -> None:
+    if body.strip():
+        text.append(f"\n\n{title}\n", style="bold").append(body)
 
 
 BAR_CELLS = 8
@@ -271,10 +261,7 @@ def plain(text: object, style: str = "") -> Text:
 
 def clock(at: float, now: float, zone: ZoneInfo) -> str:
     """Return a time as `14:30`, with the day if it is more than a day away."""
-    try:
-        return f"{datetime.fromtimestamp(at, zone):{'%H:%M' if abs(at - now) < DAY_SECONDS else '%a %d %b %H:%M'}}"
-    except (ValueError, OverflowError, OSError):  # beyond the calendar
-        return "never"
+    return clock_time(at, zone, "%H:%M" if abs(at - now) < DAY_SECONDS else "%a %d %b %H:%M")
 
 
 def countdown(seconds: float) -> str:
@@ -392,17 +379,23 @@ def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
 # -- capacity --------------------------------------------------------------------------------------
 
 
-def scope_row(line: ScopeLine, now: float, zone: ZoneInfo) -> Row:
-    row = line.capacity
+def scope_row(
+    row: ScopeCapacity, queue: int, failure: str | None, account: AccountView | None, home: Home, now: float
+) -> Row:
+    """Return a scope. `queue`: units that could start there, and waiting calls. `failure`: why pools cannot use it."""
+    queue = row.queued if row.kind == "key" else queue
     cooldown = row.cooldown if is_provider_scope(row.scope) else None
+    parts = [] if failure is None else [plain(failure, "bold red")]
+    if account is not None:
+        parts += [plain(note, "yellow") for note in output.account_notes(account, now, home.zone)]
     cells = (
         plain(row.scope, "bold"),
         plain(f"{row.in_flight}/{_number(row.limit)}", "green" if row.in_flight else ""),
         plain(_limits(row), "yellow" if row.limit != row.configured else ""),
-        plain(f"{line.queue:,}" if line.queue else ""),
+        plain(f"{queue:,}" if queue else ""),
         plain("" if cooldown is None else f"{cooldown * 1000:.0f} ms"),
-        plain(line.source.rpartition("/")[2]),
-        _condition(line, now, zone),
+        plain(output.source_text(row, home.settings).rpartition("/")[2]),
+        Text("; ").join([*parts, *_conditions(row, now, home.zone)]),
     )
     return Row(row.scope, cells)
 
@@ -418,20 +411,15 @@ def _limits(row: ScopeCapacity) -> str:
     return f"{_number(row.configured)} now {_number(row.limit)}"
 
 
-def _condition(line: ScopeLine, now: float, zone: ZoneInfo) -> Text:
-    row, parts = line.capacity, list[Text]()
-    if line.failure is not None:
-        parts.append(plain(output.failure_text(line.failure, now, zone), "bold red"))
-    if line.account is not None:
-        parts += [plain(note, "yellow") for note in output.account_notes(line.account, now, zone)]
+def _conditions(row: ScopeCapacity, now: float, zone: ZoneInfo) -> Iterator[Text]:
     if row.paused_until is not None:
-        parts.append(plain(f"paused {countdown(row.paused_until - now)}", "bold red"))
+        yield plain(f"paused {countdown(row.paused_until - now)}", "bold red")
     if row.notice is not None:
-        parts.append(plain(f"{row.notice} (r)", "bold red" if row.held else "yellow"))
+        yield plain(f"{row.notice} (r)", "bold red" if row.held else "yellow")
     if row.cooling:
-        parts.append(plain(f"{row.cooling} cooling"))
-    parts += [_window(window, now, zone) for window in row.windows]
-    return Text("; ").join(parts)
+        yield plain(f"{row.cooling} cooling")
+    for window in row.windows:
+        yield _window(window, now, zone)
 
 
 def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
@@ -463,20 +451,29 @@ def _window(window: WindowStatus, now: float, zone: ZoneInfo) -> Text:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def key_row(line: KeyLine, now: float, zone: ZoneInfo) -> Row:
-    name = plain(line.name or "(own token)", "bold" if line.key is not None else "dim")
-    if line.key is None and line.name:
-        name.append(" revoked", "dim")
-    used = line.spent
-    cells = (
-        name,
-        plain(f"{used.requests:,}" if used else "0"),
-        plain(output.count_text(used.tokens.total) if used else "0"),
-        plain(output.dollars(0.0) if used is None else _spent(used)),
-        plain("" if line.key is None else f"{line.key.weight:g}"),
-        _budget(line.key, now, zone),
-    )
-    return Row(line.name, cells)
+def _key_rows(home: Home, now: float) -> Iterator[Row]:
+    """Yield the keys that work and their use in 30 days, then what was spent with others.
+
+    Paceline's own token is a key without a name.
+    """
+    known = {each.name: each for each in read_keys(home, now).keys}
+    first = spend_since(None, now)
+    spent = live_spend(home, "key", first, None) or spend_view(home.store.spend(since=first), first, ("key",))
+    sums = {row.key or "": row for row in spent.rows}
+    for name in (*sorted(known), *sorted(sums.keys() - known.keys())):
+        key, used = known.get(name), sums.get(name)
+        title = plain(name or "(own token)", "bold" if key is not None else "dim")
+        if key is None and name:
+            title.append(" revoked", "dim")
+        cells = (
+            title,
+            plain(f"{used.requests:,}" if used else "0"),
+            plain(output.count_text(used.tokens.total) if used else "0"),
+            plain(output.dollars(0.0) if used is None else _spent(used)),
+            plain("" if key is None else f"{key.weight:g}"),
+            _budget(key, now, home.zone),
+        )
+        yield Row(name, cells)
 
 
 def _spent(used: SpendSum) -> str:
