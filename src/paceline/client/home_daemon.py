@@ -22,8 +22,16 @@ def own_url(environ: Mapping[str, str]) -> str:
 
 def _written_url(environ: Mapping[str, str]) -> str | None:
     try:
-        return (_home(environ) / URL_FILE).read_text().strip()
-    except (OSError, InvalidInput):  # no daemon or no home: the first call fails with that
+        return written_url(_home(environ))
+    except InvalidInput:  # no home: the first call fails with that
+        return None
+
+
+def written_url(home: Path) -> str | None:
+    """Return the address that the daemon of the home has written; None without a daemon."""
+    try:
+        return (home / URL_FILE).read_text().strip() or None
+    except OSError:
         return None
 
 

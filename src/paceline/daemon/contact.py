@@ -1,7 +1,7 @@
-"""How other processes reach the daemon of a home, and what it answers that no store has.
+"""How other processes and hosts reach the daemon of a home, and what it answers that no store has.
 
-Its scopes as they are now, and the calls of its gateway. Here: asking the daemon of a home, or the leader of its fleet.
-Never here: what a command prints.
+Its scopes as they are now, the calls of its gateway, and its hosts. Here: asking the daemon of a home, or the leader of
+its fleet, and how the leader and its hosts reach each other. Never here: what a command prints.
 """
 
 import contextlib
@@ -13,15 +13,23 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from paceline.api.tokens import own_token_of
-from paceline.client.home_daemon import LOOPBACK, URL_FILE
+from paceline.api.tokens import HOST_FOLDER, host_token_of, own_token_of
+from paceline.client.home_daemon import LOOPBACK, written_url
 from paceline.core import ScopeStatus
-from paceline.daemon.home import Home
+from paceline.daemon.home import FLEET_STATE, Home
+from paceline.errors import InvalidInput, LaunchFailed
+from paceline.hosts.launchers.interface import WorkerLauncher
+from paceline.hosts.launchers.ssh import SshTunnel, tunnel_ports
+from paceline.hosts.leader.worker_supervision import launcher_of
+from paceline.hosts.messages import stored_host_states
 from paceline.leadership.election import Leader, this_machine
+from paceline.settings import HostSettings
+from paceline.settings.checks import Mistakes, read_toml
 from paceline.settings.model import ApiTable
 from paceline.store import Balances
 from paceline.views.capacity import AccountView, FleetState, KeyList, account_views, key_list, known_accounts
 from paceline.views.gateway_calls import GatewayActivity, GatewayCounts, GatewaySpend, MemberFailure
+from paceline.views.status import Hosts, HostView, host_views
 
 # -- addresses ----------------------------------------------------------------------------------------
 
@@ -54,11 +62,8 @@ def dashboard_url(server: str, token: str) -> str:
 
 def daemon_url(home: Home) -> str:
     """Return where the daemon of the home listens, or will listen if none runs."""
-    try:
-        return (home.path / URL_FILE).read_text().strip()
-    except OSError:
-        api = home.settings.api
-        return server_url(api.host, api.port, api)
+    api = home.settings.api
+    return written_url(home.path) or server_url(api.host, api.port, api)
 
 
 # -- answers ------------------------------------------------------------------------------------------
@@ -68,10 +73,6 @@ ANSWER_SECONDS = 2.0
 OK = 200
 
 Value = TypeVar("Value")
-
-
-class _Scopes(msgspec.Struct, frozen=True):
-    scopes: list[ScopeStatus]
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +117,9 @@ def read_live(home: Home) -> LiveState:
             return LiveState(gateway=None if leader is not None and leader.url is not None else GatewayActivity())
         scopes = ask("/v1/scopes")
         gateway = None if scopes is None else ask("/v1/gateway")
-    found = None if scopes is None else scopes.decoded(_Scopes)
+    found = None if scopes is None else scopes.decoded(dict[str, list[ScopeStatus]])
     activity = None if gateway is None else gateway.decoded(GatewayActivity)
-    return LiveState(scopes=None if found is None else found.scopes, gateway=activity)
+    return LiveState(scopes=None if found is None else found["scopes"], gateway=activity)
 
 
 Ask = Callable[[str], DaemonAnswer | None]
@@ -169,8 +170,7 @@ def _leader_address(home: Home, leader: Leader) -> str | None:
     if url is not None and urlsplit(url).hostname in LOOPBACK and leader.machine != this_machine():
         return None  # it listens only on its own machine
     if url is None and not home.store.is_shared:
-        with contextlib.suppress(OSError):
-            url = (home.path / URL_FILE).read_text().strip() or None
+        return written_url(home.path)
     return url
 
 
@@ -180,14 +180,10 @@ def live_spend(home: Home, by: str, first: str, key: str | None) -> GatewaySpend
     return answer_of(home, f"/v1/gateway/spend?{urlencode(asked)}", GatewaySpend)
 
 
-class _Accounts(msgspec.Struct, frozen=True):
-    accounts: list[AccountView]
-
-
 def read_accounts(home: Home, fleet: FleetState) -> list[AccountView]:
     """Return the accounts, and what they have spent of their budgets, by the daemon if there is one."""
-    if (live := answer_of(home, "/v1/accounts", _Accounts)) is not None:
-        return live.accounts
+    if (live := answer_of(home, "/v1/accounts", dict[str, list[AccountView]])) is not None:
+        return live["accounts"]
     accounts = known_accounts(home.settings, fleet.campaigns)
     return account_views(accounts, home.environ, fleet.scopes, _balances(home), fleet.now)
 
@@ -200,3 +196,84 @@ def read_keys(home: Home, now: float) -> KeyList:
 
 def _balances(home: Home) -> Balances:
     return Balances(home.store.spend(by_model=False))
+
+
+# -- hosts --------------------------------------------------------------------------------------------
+
+
+def read_hosts(home: Home) -> tuple[list[HostView], bool]:
+    """Return the hosts, and whether a daemon has said so. Without one, they are as they were stored last."""
+    found = answer_of(home, "/v1/hosts", Hosts)
+    if found is not None:
+        return found.hosts, True
+    return host_views(stored_host_states(home.store, home.settings.hosts)), False
+
+
+def refuse_configured(home: Home, name: str) -> None:
+    """Raise `InvalidInput` if paceline.toml has the host: there it must be changed."""
+    file = home.settings.file
+    if name in home.settings.hosts and file is not None:
+        document = read_toml(file, Mistakes())
+        place = file if document is None else document.locate(("hosts", name))
+        raise InvalidInput(f"{name} is in {place}: change [hosts.{name}] there, and start the engine again")
+
+
+def worker_url(home: Home, host: HostSettings) -> str:
+    """Return the address by which a worker reaches the leader that a person starts."""
+    if host.connect is not None:
+        return host.connect
+    api = home.settings.api
+    return daemon_url(home) if api.host not in ALL_INTERFACES else fleet_url(api.host, api.port, api)
+
+
+def is_only_local(url: str) -> bool:
+    """Return whether only programs on the leader's own machine can use the address."""
+    return any(f"//{name}:" in url or f"//[{name}]:" in url for name in LOOPBACK)
+
+
+def host_launcher(home: Home, host: HostSettings) -> WorkerLauncher | None:
+    """Return what starts the worker of the host from this home."""
+    return launcher_of(host, home.path / HOST_FOLDER / host.name, home.environ)
+
+
+class HomeEndpoints:
+    """How one leader and its hosts reach each other.
+
+    `address` is where the leader listens on its own machine, `url` how other machines reach it. With TLS its
+    certificate is for that name, so a tunnel to another one would not be trusted.
+    """
+
+    def __init__(self, home: Home, *, address: str, url: str, has_tls: bool) -> None:
+        self._home = home
+        self._address = address
+        self._url = url
+        self._has_tls = has_tls
+        fleet = home.store.load_state(FLEET_STATE) if home.store.is_shared else None
+        self._identity = f"{this_machine()} {home.path}" if fleet is None else fleet.decode()
+
+    def launcher(self, host: HostSettings) -> WorkerLauncher | None:
+        return host_launcher(self._home, host)
+
+    def tunnel(self, host: HostSettings) -> SshTunnel | None:
+        return SshTunnel(host, self._ports(host), self._address) if self._needs_tunnel(host) else None
+
+    def addresses(self, host: HostSettings) -> tuple[str, ...]:
+        if host.connect is not None:
+            return (host.connect,)
+        if self._needs_tunnel(host):
+            return tuple(f"http://127.0.0.1:{port}" for port in self._ports(host))
+        if host.ssh is not None and "//127.0.0.1:" in self._url:
+            raise LaunchFailed(
+                f"host {host.name}: the leader serves TLS on its own machine only; let it listen where the host reaches"
+                " it, and set connect to its URL"
+            )
+        return (self._url,)
+
+    def token(self, name: str) -> str:
+        return host_token_of(self._home.store, self._home.path, name)
+
+    def _needs_tunnel(self, host: HostSettings) -> bool:
+        return host.ssh is not None and host.connect is None and not self._has_tls
+
+    def _ports(self, host: HostSettings) -> tuple[int, ...]:
+        return tunnel_ports(self._identity, host.name)

@@ -26,12 +26,11 @@ from paceline.api.context import ApiContext, StandbyEngine
 from paceline.api.leader_proxy import LeaderProxy
 from paceline.api.server import ServerCertificate, bind, check_exposure, load_certificate, serve
 from paceline.api.tokens import AccessTokens, host_token_of, join_fleet
-from paceline.client.home_daemon import URL_FILE
+from paceline.client.home_daemon import URL_FILE, written_url
 from paceline.clock import SystemClock
-from paceline.daemon.contact import ALL_INTERFACES, dashboard_url, fleet_url, server_url
+from paceline.daemon.contact import ALL_INTERFACES, HomeEndpoints, dashboard_url, fleet_url, server_url
 from paceline.daemon.engines import fleet_engine, leading_engine, session_variables
 from paceline.daemon.home import Home, engine_settings, open_store
-from paceline.daemon.host_access import HomeEndpoints
 from paceline.daemon.process import log_to_file, on_stop_signals
 from paceline.detect import compile_patterns
 from paceline.engine.capacity.governor_state import save_governor
@@ -238,7 +237,7 @@ def _url_file(home: Home, url: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if path.exists() and path.read_text().strip() == url:  # else another daemon of the home has written it
+        if written_url(home.path) == url:  # else another daemon of the home has written it
             path.unlink(missing_ok=True)
 
 

@@ -127,24 +127,30 @@ def _repeat_note(repeats: int) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def log_to_file(home: Home) -> Iterator[LastWarnings]:
-    """Send log records to the file of the home instead of the terminal, for as long as the context lasts."""
-    warnings = LastWarnings(home.zone)
-    file = LogFile(home.path / LOG_FILE)
+def handled_by(*handlers: logging.Handler) -> Iterator[None]:
+    """Send log records to these handlers alone, for as long as the context lasts."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     propagated = [logger.propagate for logger in loggers]
     for logger in loggers:
-        logger.addHandler(warnings)
-        logger.addHandler(file)
         logger.propagate = False
-    if home.lost_work is not None:
-        logging.getLogger(LOGGERS[0]).warning("%s", home.lost_work)
+        for handler in handlers:
+            logger.addHandler(handler)
     try:
-        yield warnings
+        yield
     finally:
         for logger, did_propagate in zip(loggers, propagated, strict=True):
             logger.propagate = did_propagate
-            logger.removeHandler(warnings)
-            logger.removeHandler(file)
-        warnings.close()
-        file.close()
+            for handler in handlers:
+                logger.removeHandler(handler)
+        for handler in handlers:
+            handler.close()
+
+
+@contextlib.contextmanager
+def log_to_file(home: Home) -> Iterator[LastWarnings]:
+    """Send log records to the file of the home instead of the terminal, for as long as the context lasts."""
+    warnings = LastWarnings(home.zone)
+    with handled_by(warnings, LogFile(home.path / LOG_FILE)):
+        if home.lost_work is not None:
+            logging.getLogger(LOGGERS[0]).warning("%s", home.lost_work)
+        yield warnings

@@ -1,17 +1,15 @@
 """The process of `paceline worker`: its locks, its log, its signals and its loop."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import uvloop
 
 from paceline.daemon.engines import session_variables
-from paceline.daemon.process import LOG_FILE, LineFormatter, LogFile, on_stop_signals
+from paceline.daemon.process import LOG_FILE, LineFormatter, LogFile, handled_by, on_stop_signals
 from paceline.daemon.times import local_zone
 from paceline.executors.process import raise_file_limit
 from paceline.executors.spool import make_private
@@ -26,7 +24,10 @@ log = logging.getLogger("paceline.worker")
 def run_worker(request: WorkerRequest, environ: Mapping[str, str]) -> None:
     """Serve leaders until a stop signal. Raise `Refused` if one refuses this worker, `EngineBusy` for a used home."""
     make_private(str(request.home))
-    with sole_user(request.home), _logging(request.home):
+    # Also to the terminal, or to whoever has started the worker.
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setFormatter(LineFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    with sole_user(request.home), handled_by(terminal, LogFile(request.home / LOG_FILE)):
         warning = raise_file_limit(MOST_SESSIONS)
         if warning is not None:
             log.warning("%s", warning)
@@ -40,24 +41,3 @@ async def serve_worker(request: WorkerRequest, environ: Mapping[str, str]) -> No
         with on_stop_signals(lambda _: worker.leave()):
             await worker.run()
         log.warning("the worker ends; its sessions continue, and the next worker of this home finds them")
-
-
-@contextlib.contextmanager
-def _logging(home: Path) -> Iterator[None]:
-    """Log to the terminal, or to whoever has started the worker, and to the file of the home."""
-    terminal = logging.StreamHandler(sys.stderr)
-    terminal.setFormatter(LineFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    handlers: list[logging.Handler] = [terminal, LogFile(home / LOG_FILE)]
-    loggers = [logging.getLogger(name) for name in ("paceline", "asyncio")]
-    for logger in loggers:
-        logger.propagate = False
-        for handler in handlers:
-            logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            for handler in handlers:
-                logger.removeHandler(handler)
-        for handler in handlers:
-            handler.close()

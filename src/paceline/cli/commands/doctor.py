@@ -24,9 +24,9 @@ from paceline.agents.account import Account, find_login, login_expiry, login_fol
 from paceline.agents.launch import matches_any, metered_variables
 from paceline.api.server import check_exposure, load_certificate
 from paceline.cli.main import NOT_ALL_DONE
-from paceline.cli.output import AsJson, one_line, out, print_value, unused_account
+from paceline.cli.output import AsJson, one_line, option, out, print_value, unused_account
+from paceline.daemon.contact import read_hosts
 from paceline.daemon.home import Home, open_home
-from paceline.daemon.host_access import read_hosts
 from paceline.daemon.times import named_local_zone
 from paceline.executors.openclaw_child import GatewayDown, SpawnRefused, ToolGateway, gateway_of
 from paceline.executors.spool import is_open_to_others
@@ -74,9 +74,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def doctor_command(
-    host: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compare another machine with this one instead.")
-    ] = None,
+    host: Annotated[str | None, option("NAME", "Compare another machine with this one instead.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine: settings, agent CLIs, accounts, keys, disk. Prints how to fix what is wrong.
