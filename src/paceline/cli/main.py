@@ -102,21 +102,6 @@ class CommandModules(Mapping[str, Any]):
         return len(PANELS)
 
 
-class PacelineGroup(TyperGroup):
-    """The command tree. Errors that Paceline raises on purpose are printed as one sentence, without a traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            _check_current_folder()
-            return super().invoke(ctx)
-        except PacelineError as error:
-            Console(stderr=True, highlight=False).print(Text(f"Error: {printable(str(error))}"), soft_wrap=True)
-            raise typer.Exit(exit_code_of(error)) from error
-        except BrokenPipeError:
-            _discard_output()  # the reader has gone, as `head` does
-            raise typer.Exit(NOT_ALL_DONE) from None
-
-
 def _check_current_folder() -> None:
     """Raise `InvalidInput` if the current folder was deleted, such as a workspace: settings are searched from there."""
     try:
@@ -172,11 +157,22 @@ def exit_code_of(error: PacelineError) -> int:
     return WRONG_USE if isinstance(error, InvalidInput | Refused) else NOT_ALL_DONE
 
 
-class CommandTree(PacelineGroup):
-    """The root command, which imports a command when it is asked for."""
+class CommandTree(TyperGroup):
+    """The root command. Errors that Paceline raises on purpose are printed as one sentence, without a traceback."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": CommandModules()})
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            _check_current_folder()
+            return super().invoke(ctx)
+        except PacelineError as error:
+            Console(stderr=True, highlight=False).print(Text(f"Error: {printable(str(error))}"), soft_wrap=True)
+            raise typer.Exit(exit_code_of(error)) from error
+        except BrokenPipeError:
+            _discard_output()  # the reader has gone, as `head` does
+            raise typer.Exit(NOT_ALL_DONE) from None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, also those of completion, which Typer adds last."""

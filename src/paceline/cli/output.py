@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -115,50 +115,53 @@ def _complete(incomplete: str, names: Callable[[Home], list[str]]) -> list[str]:
 
 # -- options ------------------------------------------------------------------------------------------
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file: a campaign and its units, in TOML.")]
-PlanFiles = Annotated[
-    list[Path], typer.Argument(metavar="PLAN...", help="Plan files: each a campaign and its units, in TOML.")
-]
-Update = Annotated[bool, typer.Option("--update", help="Also update stored units that differ from the plan.")]
-CampaignName = Annotated[
-    str, typer.Argument(metavar="CAMPAIGN", help="Its name in the plan.", autocompletion=complete_campaign)
-]
+
+def argument(metavar: str, help_text: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=help_text, **more)
+
+
+def option(metavar: str | None, help_text: str, *names: str, **more: Any) -> Any:
+    """Return an option with a value. Without names it has that of the parameter."""
+    return typer.Option(*names, metavar=metavar, help=help_text, **more)
+
+
+def flag(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text)
+
+
+PlanFile = Annotated[Path, argument("PLAN", "A plan file: a campaign and its units, in TOML.")]
+PlanFiles = Annotated[list[Path], argument("PLAN...", "Plan files: each a campaign and its units, in TOML.")]
+Update = Annotated[bool, flag("Also update stored units that differ from the plan.", "--update")]
+CampaignName = Annotated[str, argument("CAMPAIGN", "Its name in the plan.", autocompletion=complete_campaign)]
 Target = Annotated[
     str,
-    typer.Argument(
-        metavar="CAMPAIGN|UNIT",
-        help="A campaign, campaign/unit, or a unit's id if it is unique.",
-        autocompletion=complete_target,
+    argument(
+        "CAMPAIGN|UNIT", "A campaign, campaign/unit, or a unit's id if it is unique.", autocompletion=complete_target
     ),
 ]
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[CAMPAIGN|UNIT]...",
-        help="Campaigns, campaign/unit, or ids of units if they are unique.",
+    argument(
+        "[CAMPAIGN|UNIT]...",
+        "Campaigns, campaign/unit, or ids of units if they are unique.",
         autocompletion=complete_target,
     ),
 ]
-AllCampaigns = Annotated[bool, typer.Option("--all", help="All campaigns.")]
+WithUncommitted = Annotated[bool, flag("Also remove workspaces with uncommitted work.", "--force")]
+AllCampaigns = Annotated[bool, flag("All campaigns.", "--all")]
 UnitName = Annotated[
-    str,
-    typer.Argument(
-        metavar="UNIT",
-        help="campaign/unit, or the unit's id if it is unique.",
-        autocompletion=complete_unit,
-    ),
+    str, argument("UNIT", "campaign/unit, or the unit's id if it is unique.", autocompletion=complete_unit)
 ]
 Scope = Annotated[
     str,
-    typer.Argument(
-        metavar="SCOPE",
-        help="provider, provider/account, .../model or a pattern; sessions, runs, "
-        "campaign:NAME, agent:NAME, host:NAME.",
+    argument(
+        "SCOPE",
+        "provider, provider/account, .../model or a pattern; sessions, runs, campaign:NAME, agent:NAME, host:NAME.",
         autocompletion=complete_scope,
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Keep running and show what is new.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Follow = Annotated[bool, flag("Keep running and show what is new.", "--follow", "-f")]
+AsJson = Annotated[bool, flag("Print JSON, for programs.", "--json")]
 
 
 # -- consoles, tables and JSON ------------------------------------------------------------------------

@@ -36,7 +36,6 @@ def test_the_screen_has_the_warnings_below_the_last_state(
     with open_home() as home:
         warnings = LastWarnings(home.zone)
         view = LiveView(home, ["docs"], home.last_event_id(), warnings)
-        view.start()
         view.refresh()
         home.store.close()
         warn(warnings)

@@ -17,6 +17,7 @@ import typer
 
 from paceline.agents.account import split_login
 from paceline.cli import output
+from paceline.cli.output import argument, flag, option
 from paceline.core.values.scopes import SESSIONS, ScopePattern
 from paceline.core.values.settings import AUTO, Rate
 from paceline.core.values.validation import check_limit
@@ -32,6 +33,7 @@ from paceline.store import Campaign, Unit
 from paceline.views.why import STAGES
 
 DEFAULT = "default"
+IsSure = Annotated[bool, flag("Do not ask.", "--yes", "-y")]
 
 
 class ControlResult(msgspec.Struct, frozen=True):
@@ -319,7 +321,7 @@ def pause_command(
     target: output.Targets = None,
     everything: output.AllCampaigns = False,
     at_turn: Annotated[
-        bool, typer.Option("--at-turn", help="Also end running sessions, at their next turn. They resume later.")
+        bool, flag("Also end running sessions, at their next turn. They resume later.", "--at-turn")
     ] = False,
     as_json: output.AsJson = False,
 ) -> None:
@@ -338,7 +340,7 @@ def resume_command(
 
 def cancel_command(
     target: output.Target,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: IsSure = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Give up a unit, or all units of a campaign that are not done. Running sessions are ended.
@@ -362,8 +364,8 @@ def _question(home: Home, name: str) -> str:
 
 def delete_command(
     campaign: output.CampaignName,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
+    is_sure: IsSure = False,
+    force: output.WithUncommitted = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Delete a campaign with all its units, their results and their workspaces. Branches that are not merged stay.
@@ -384,7 +386,7 @@ def delete_command(
 def retry_command(
     target: output.Target,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Give up the unit's conversation: it starts again, on any of its accounts.")
+        bool, flag("Give up the unit's conversation: it starts again, on any of its accounts.", "--fresh")
     ] = False,
     as_json: output.AsJson = False,
 ) -> None:
@@ -408,7 +410,7 @@ def accept_command(unit: output.UnitName, as_json: output.AsJson = False) -> Non
 
 
 def pool_command(
-    size: Annotated[str, typer.Argument(metavar="N", help="Number of concurrent sessions, or none for no limit.")],
+    size: Annotated[str, argument("N", "Number of concurrent sessions, or none for no limit.")],
     as_json: output.AsJson = False,
 ) -> None:
     """Set how many sessions run at once, over all campaigns. It applies at once; running sessions are never ended."""
@@ -418,17 +420,10 @@ def pool_command(
 def limit_command(
     scope: output.Scope,
     limit: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="N|none|default", help="A number, none for no limit, or default for the value of the settings."
-        ),
+        str | None, argument("N|none|default", "A number, none for no limit, or default for the value of the settings.")
     ] = None,
-    rpm: Annotated[
-        str | None, typer.Option(metavar="N|none|default", help="How many runs may start in a minute.")
-    ] = None,
-    tpm: Annotated[
-        str | None, typer.Option(metavar="N|none|default", help="How many tokens may be used in a minute.")
-    ] = None,
+    rpm: Annotated[str | None, option("N|none|default", "How many runs may start in a minute.")] = None,
+    tpm: Annotated[str | None, option("N|none|default", "How many tokens may be used in a minute.")] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """Set how many slots a scope may hold. The value is stored and overrides the settings until you set it to default.
@@ -447,7 +442,7 @@ def limit_command(
 
 def cooldown_command(
     scope: output.Scope,
-    duration: Annotated[str, typer.Argument(metavar="350ms|auto", help="A duration, 0 for none, or auto to learn it.")],
+    duration: Annotated[str, argument("350ms|auto", "A duration, 0 for none, or auto to learn it.")],
     as_json: output.AsJson = False,
 ) -> None:
     """Set how long a released slot still counts, because the provider's own counter lags."""
@@ -456,11 +451,10 @@ def cooldown_command(
 
 def restore_command(
     scope: Annotated[
-        str | None,
-        typer.Argument(metavar="SCOPE", help="As in `paceline limits`.", autocompletion=output.complete_scope),
+        str | None, argument("SCOPE", "As in `paceline limits`.", autocompletion=output.complete_scope)
     ] = None,
     unreadable: Annotated[
-        bool, typer.Option("--unreadable", help="Set aside a stored state that cannot be read, and begin without it.")
+        bool, flag("Set aside a stored state that cannot be read, and begin without it.", "--unreadable")
     ] = False,
     as_json: output.AsJson = False,
 ) -> None:

@@ -21,10 +21,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from paceline.agents.dialect import RunConclusion
-from paceline.cli.output import SOURCES, AsJson, print_value
+from paceline.cli.output import SOURCES, AsJson, argument, flag, option, print_fact, print_value
 from paceline.core.signals import (
     AuthFailed,
     BillingStop,
@@ -81,8 +80,7 @@ def read_ends(source: str) -> tuple[bytes, int]:
 
 
 def chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK_BYTES):
-        yield chunk
+    return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
 def parse_time(text: str | None, *, default: float) -> float:
@@ -126,27 +124,21 @@ def parse_headers(lines: list[str]) -> dict[str, str]:
 
 # -- what was observed --------------------------------------------------------------------------------
 
-Source = Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for standard input.")]
+Source = Annotated[str, argument("FILE", "A file, or - for standard input.")]
 Provider = Annotated[
-    str, typer.Option(help="Who printed it: claude-code, codex, gemini-cli, opencode, anthropic-api, openai-api, ...")
+    str, option(None, "Who printed it: claude-code, codex, gemini-cli, opencode, anthropic-api, openai-api, ...")
 ]
 Channel = Annotated[
     Literal["screen", "stderr", "stdout-json", "stdout", "http"] | None,
-    typer.Option(help="Where it was seen.", show_default="http with --status or --header, else screen"),
+    option(None, "Where it was seen.", show_default="http with --status or --header, else screen"),
 ]
-Status = Annotated[int | None, typer.Option(min=100, max=599, help="The HTTP status that came with it.")]
-Header = Annotated[
-    list[str] | None,
-    typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A response header; may be repeated."),
-]
+Status = Annotated[int | None, option(None, "The HTTP status that came with it.", min=100, max=599)]
+Header = Annotated[list[str] | None, option("'NAME: VALUE'", "A response header; may be repeated.", "--header", "-H")]
 Zone = Annotated[
-    str | None,
-    typer.Option("--tz", help="The time zone of clock times without one.", show_default="this machine's"),
+    str | None, option(None, "The time zone of clock times without one.", "--tz", show_default="this machine's")
 ]
-SeenAt = Annotated[
-    str | None, typer.Option(metavar="TIME", help="When it was seen: Unix seconds or ISO 8601.", show_default="now")
-]
-ExitCode = Annotated[int | None, typer.Option(help="The exit code of the process, if it has ended.")]
+SeenAt = Annotated[str | None, option("TIME", "When it was seen: Unix seconds or ISO 8601.", show_default="now")]
+ExitCode = Annotated[int | None, option(None, "The exit code of the process, if it has ended.")]
 
 
 def read_observation(
@@ -267,12 +259,6 @@ OUTCOMES = {
 AUTH_MODES = {"subscription": "a subscription", "api_key": "an API key", "overage": "overage beyond the plan"}
 
 
-class RunReading(RunConclusion, frozen=True, kw_only=True):
-    """What `StreamReader` found in the output of a whole run."""
-
-    signals: list[Signal]
-
-
 def detect_command(
     source: Source,
     provider: Provider = "generic",
@@ -282,10 +268,8 @@ def detect_command(
     tz: Zone = None,
     seen_at: SeenAt = None,
     exit_code: ExitCode = None,
-    stream: Annotated[bool, typer.Option("--stream", help="It is the whole output of an agent run.")] = False,
-    stderr: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --stream: the stderr of the same run.")
-    ] = None,
+    stream: Annotated[bool, flag("It is the whole output of an agent run.", "--stream")] = False,
+    stderr: Annotated[str | None, option("FILE", "With --stream: the stderr of the same run.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what Paceline reads in a message: which limit, whose, until when, and by which rule.
@@ -302,8 +286,9 @@ def detect_command(
     at, zone = parse_time(seen_at, default=time.time()), parse_zone(tz)
     if stream:
         files = _stream_files(source, channel, stderr)
-        run = _read_run(provider, files, seen_at=at, zone=zone, exit_code=exit_code)
-        _show_run(run, provider=provider, seen_at=at, zone=zone, as_json=as_json)
+        reader = StreamReader(provider, tz=zone.key)
+        signals = _read_run(reader, files, seen_at=at, exit_code=exit_code)
+        _show_run(reader, signals, provider=provider, seen_at=at, zone=zone, as_json=as_json)
         return
     if stderr is not None:
         raise typer.BadParameter("it belongs to a whole run; add --stream", param_hint="--stderr")
@@ -355,25 +340,26 @@ def _show_reading(observation: Observation, *, zone: ZoneInfo, as_json: bool, le
 
 
 def _read_run(
-    provider: str, files: dict[StreamChannel, str], *, seen_at: float, zone: ZoneInfo, exit_code: int | None
-) -> RunReading:
+    reader: StreamReader, files: dict[StreamChannel, str], *, seen_at: float, exit_code: int | None
+) -> list[Signal]:
     """Feed a whole run to the reader, chunk by chunk, so that its size does not matter."""
-    reader = StreamReader(provider, tz=zone.key)
     signals: list[Signal] = []
     for channel, source in files.items():
         with opened(source) as file:
             for chunk in chunks_of(file):
                 signals += reader.feed(chunk, channel=channel, seen_at=seen_at)
-    signals += reader.close(exit_code=exit_code, seen_at=seen_at)
-    return RunReading(signals=signals, **fields_of(RunConclusion, reader))
+    return [*signals, *reader.close(exit_code=exit_code, seen_at=seen_at)]
 
 
-def _show_run(run: RunReading, *, provider: str, seen_at: float, zone: ZoneInfo, as_json: bool) -> None:
+def _show_run(
+    run: StreamReader, signals: list[Signal], *, provider: str, seen_at: float, zone: ZoneInfo, as_json: bool
+) -> None:
     if as_json:
-        print_value({"provider": provider, "seen_at": seen_at, "tz": zone.key, **msgspec.to_builtins(run)})
+        found = {**fields_of(RunConclusion, run), "signals": signals}
+        print_value({"provider": provider, "seen_at": seen_at, "tz": zone.key, **found})
         return
     console = Console(highlight=False)
-    _print_signals(console, run.signals, seen_at=seen_at, zone=zone)
+    _print_signals(console, signals, seen_at=seen_at, zone=zone)
     outcome = run.outcome or "interrupted"
     console.print(f"Outcome: {outcome}", style="bold", end="")
     console.print(f" ({OUTCOMES[outcome]})", style="dim")
@@ -384,11 +370,10 @@ def _show_run(run: RunReading, *, provider: str, seen_at: float, zone: ZoneInfo,
         ("turns", str(run.turns) if run.turns else None),
     )
     for name, value in facts:
-        _print_fact(console, name, value or "not stated")
+        print_fact(f"  {name}", value or "not stated", width=17)
     for name, value in (("reason", run.failure_text), ("denied", run.denial_reason)):
-        if value is not None:
-            _print_fact(console, name, value)
-    if not run.signals and outcome not in ("success", "interrupted", "denied"):
+        print_fact(f"  {name}", value, width=17)
+    if not signals and outcome not in ("success", "interrupted", "denied"):
         _print_nothing(console, provider)
 
 
@@ -398,13 +383,7 @@ def _print_signals(console: Console, signals: list[Signal], *, seen_at: float, z
     for signal in signals:
         console.print(TITLES.get(type(signal), type(signal).__name__), style="bold")
         for name, value in rows_of(signal, seen_at=seen_at, zone=zone):
-            _print_fact(console, name, value)
-
-
-def _print_fact(console: Console, name: str, value: str) -> None:
-    """Print text from outside as plain text: no markup, no control characters."""
-    printable = "".join(letter if letter.isprintable() else "?" for letter in value)
-    console.print(Text.assemble((f"  {name:<15}", "dim"), printable), soft_wrap=True)
+            print_fact(f"  {name}", value, width=17)
 
 
 def _print_nothing(console: Console, provider: str) -> None:
@@ -442,9 +421,9 @@ def report_command(
     seen_at: SeenAt = None,
     exit_code: ExitCode = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default="paceline-report-TIME.json")
+        Path | None, option(None, "Where to write it.", "--output", "-o", show_default="paceline-report-TIME.json")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Annotated[bool, flag("Overwrite an existing file.", "--force")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a redacted sample of a message that Paceline does not recognise, to attach to an issue.

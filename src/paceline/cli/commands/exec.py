@@ -14,7 +14,7 @@ import typer
 from paceline.agents import Account, AgentProfile, PreparedSession, launch, load_agent
 from paceline.agents.billing_check import refuse_billing
 from paceline.cli.main import INTERRUPTED
-from paceline.cli.output import complete_scope, one_line
+from paceline.cli.output import argument, complete_scope, flag, one_line, option, wait_words
 from paceline.core import Deferred, Ticket
 from paceline.core.signals import (
     AnySignal,
@@ -87,21 +87,18 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exec_command(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
+    command: Annotated[list[str], argument("-- CMD...", "The command and its arguments.")],
     scope: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCOPE", help="What it occupies: provider/account/model, or less.", autocompletion=complete_scope
-        ),
+        str | None, option("SCOPE", "What it occupies: provider/account/model, or less.", autocompletion=complete_scope)
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="AGENT", help="The agent whose output it prints.", show_default="by its name")
+        str | None, option("AGENT", "The agent whose output it prints.", show_default="by its name")
     ] = None,
-    priority: Annotated[int, typer.Option(help="A higher priority goes first.")] = 0,
+    priority: Annotated[int, option(None, "A higher priority goes first.")] = 0,
     env_pass: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A variable, or pattern, that is not withheld. Repeatable.")
+        list[str] | None, option("NAME", "A variable, or pattern, that is not withheld. Repeatable.")
     ] = None,
-    allow_metered: Annotated[bool, typer.Option("--allow-metered", help="Let an agent bill an API key.")] = False,
+    allow_metered: Annotated[bool, flag("Let an agent bill an API key.", "--allow-metered")] = False,
 ) -> None:
     """Run any command inside a slot, sharing the limits with everything else on this machine.
 
@@ -129,7 +126,7 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     tries = 0
     try:
         while True:
-            slot.acquire(request.scopes, priority, _print_wait, request.parent)
+            slot.acquire(request.scopes, priority, _note_wait, request.parent)
             run = _run_once(request, slot)
             for each in run.signals if request.reported is not None else ():
                 slot.report(request.reported or "", each)
@@ -209,9 +206,9 @@ def _read_request(
 def _model_of(command: tuple[str, ...], profile: AgentProfile) -> str | None:
     """Return the model that the command line chooses, as the agent's own flag names it."""
     flags = {"--model", *(part for part in profile.model if part.startswith("-"))}
-    for argument, following in zip(command, (*command[1:], ""), strict=True):
-        flag, _, value = argument.partition("=")
-        if flag in flags and (value or following):
+    for each, following in zip(command, (*command[1:], ""), strict=True):
+        name, _, value = each.partition("=")
+        if name in flags and (value or following):
             return value or following
     return None
 
@@ -249,9 +246,8 @@ def _environment(
     return found
 
 
-def _print_wait(why: Deferred) -> None:
-    again = f", again {relative(why.retry_at - time.time())}" if why.retry_at is not None else ""
-    _note(f"waits: {one_line(why.detail)}{again}")
+def _note_wait(why: Deferred) -> None:
+    _note(f"waits: {wait_words(why.detail, why.retry_at, time.time())}")
 
 
 def _note(text: str) -> None:

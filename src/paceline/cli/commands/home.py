@@ -33,9 +33,19 @@ from paceline.api.tokens import (
     rotate_token,
 )
 from paceline.cli import output
-from paceline.daemon.contact import daemon_url, dashboard_url, live_spend, read_keys
+from paceline.cli.output import argument, flag, option
+from paceline.daemon.contact import (
+    daemon_url,
+    dashboard_url,
+    host_launcher,
+    is_only_local,
+    live_spend,
+    read_hosts,
+    read_keys,
+    refuse_configured,
+    worker_url,
+)
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
-from paceline.daemon.host_access import host_launcher, is_only_local, read_hosts, refuse_configured, worker_url
 from paceline.daemon.times import absolute, relative
 from paceline.engine import command_log, commands, retention
 from paceline.engine.commands import add_host, remove_host
@@ -48,7 +58,7 @@ from paceline.settings import LOCAL_HOST, HostSettings, Settings, load_settings
 from paceline.settings.checks import did_you_mean
 from paceline.settings.host_fields import make_host
 from paceline.store.dump import export_store, import_store
-from paceline.views.capacity import KeyView, new_key_view, revoked_key_view
+from paceline.views.capacity import new_key_view, revoked_key_view
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 from paceline.views.status import HostView
 
@@ -57,15 +67,13 @@ from paceline.views.status import HostView
 
 def up_command(
     host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Where to listen.", show_default="127.0.0.1, or as in the settings"),
+        str | None, option("ADDRESS", "Where to listen.", show_default="127.0.0.1, or as in the settings")
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="0 takes a free port.", show_default="7433, or as in the settings"),
+        int | None, option(None, "0 takes a free port.", min=0, max=65535, show_default="7433, or as in the settings")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without TLS: the network can read the token.")
+        bool, flag("Serve other machines without TLS: the network can read the token.", "--insecure")
     ] = False,
     as_json: output.AsJson = False,
 ) -> None:
@@ -86,19 +94,17 @@ def up_command(
 
 # -- token --------------------------------------------------------------------------------------------
 
+Rotate = Annotated[bool, flag("Make a new token; the present one is refused from now on.", "--rotate")]
+
 
 def token_command(
-    read_only: Annotated[bool, typer.Option("--read-only", help="The token that can only read.")] = False,
-    url: Annotated[bool, typer.Option("--url", help="Print the address that opens the dashboard with it.")] = False,
-    rotate: Annotated[
-        bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
-    ] = False,
+    read_only: Annotated[bool, flag("The token that can only read.", "--read-only")] = False,
+    url: Annotated[bool, flag("Print the address that opens the dashboard with it.", "--url")] = False,
+    rotate: Rotate = False,
     is_list: Annotated[
-        bool, typer.Option("--list", help="List the tokens of all homes that share the database; never their values.")
+        bool, flag("List the tokens of all homes that share the database; never their values.", "--list")
     ] = False,
-    revoke: Annotated[
-        str | None, typer.Option("--revoke", metavar="NAME", help="Accept the token of that name no longer.")
-    ] = None,
+    revoke: Annotated[str | None, option("NAME", "Accept the token of that name no longer.", "--revoke")] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """Print the token of the HTTP API; it is created if there is none. It allows everything that you can do here.
@@ -156,8 +162,8 @@ def _revoke(home: Home, name: str, *, as_json: bool) -> None:
 
 
 def gc_command(
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also remove workspaces with uncommitted work.")] = False,
+    is_dry_run: Annotated[bool, flag("Only show what would be removed.", "--dry-run")] = False,
+    force: output.WithUncommitted = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Remove prompts, output and events that are older than \\[retention] keeps, or too much for its max_disk.
@@ -235,7 +241,7 @@ def _size_text(size: int) -> str:
 
 
 def export_command(
-    file: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to write; - is the standard output.")] = "-",
+    file: Annotated[str, argument("[FILE]", "Where to write; - is the standard output.")] = "-",
 ) -> None:
     """Write everything that the home has stored to FILE, as JSON lines.
 
@@ -275,7 +281,7 @@ def _written(file: str) -> Iterator[BinaryIO]:
 
 
 def import_command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What `paceline export` wrote; - is the standard input.")],
+    file: Annotated[str, argument("FILE", "What `paceline export` wrote; - is the standard input.")],
     as_json: output.AsJson = False,
 ) -> None:
     """Fill the home, whose database must be empty, with what [bold]paceline export[/bold] wrote.
@@ -307,22 +313,16 @@ def _read(file: str) -> Iterator[BinaryIO]:
 
 gateway_app = typer.Typer(no_args_is_help=True, help="Set up clients of the gateway, and see what calls cost.")
 
-By = Annotated[str, typer.Option("--by", metavar="FIELDS", help="day, key, account, model, or several: key,model.")]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="DAY", help="The first day (UTC), or 7d for the last seven; 30d.")
-]
-Key = Annotated[str | None, typer.Option("--key", metavar="NAME", help="Only the calls of this key.")]
-
-Address = Annotated[str, typer.Argument(metavar="ACCOUNT|POOL", help="The account or the pool of keys to use.")]
-Shell = Annotated[Literal["sh", "fish"], typer.Option("--shell", help="The shell that reads the lines.")]
-ClientKeyText = Annotated[
-    str | None,
-    typer.Option("--key", metavar="KEY", help="A key of `paceline keys create`. Default: the token of this home."),
-]
-
 
 @gateway_app.command("env")
-def env_command(name: Address, shell: Shell = "sh", key: ClientKeyText = None, as_json: output.AsJson = False) -> None:
+def env_command(
+    name: Annotated[str, argument("ACCOUNT|POOL", "The account or the pool of keys to use.")],
+    shell: Annotated[Literal["sh", "fish"], option(None, "The shell that reads the lines.", "--shell")] = "sh",
+    key: Annotated[
+        str | None, option("KEY", "A key of `paceline keys create`. Default: the token of this home.", "--key")
+    ] = None,
+    as_json: output.AsJson = False,
+) -> None:
     """Print the variables that point SDKs and CLIs at the gateway: `eval "$(paceline gateway env team)"`.
 
     For fish: `paceline gateway env team --shell fish | source`.
@@ -370,7 +370,14 @@ def export_line(variable: str, value: str, shell: Literal["sh", "fish"]) -> str:
 
 
 @gateway_app.command("spend")
-def spend_command(by: By = "key", since: Since = None, key: Key = None, as_json: output.AsJson = False) -> None:
+def spend_command(
+    by: Annotated[str, option("FIELDS", "day, key, account, model, or several: key,model.", "--by")] = "key",
+    since: Annotated[
+        str | None, option("DAY", "The first day (UTC), or 7d for the last seven; 30d.", "--since")
+    ] = None,
+    key: Annotated[str | None, option("NAME", "Only the calls of this key.", "--key")] = None,
+    as_json: output.AsJson = False,
+) -> None:
     """Show what calls of the gateway used and cost. The prices are those of campaigns."""
     fields, first = spend_fields(by), spend_since(since, time.time())
     with open_home() as home:
@@ -418,39 +425,31 @@ def _cells(row: SpendSum) -> tuple[str, ...]:
 
 keys_app = typer.Typer(no_args_is_help=True, help="Keys of your own for clients of the gateway: create, list, revoke.")
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, such as that of a team.")]
-
-
-def _option(metavar: str, help_text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help_text)
-
-
-Pool = Annotated[str | None, _option("P", "The one pool or account that it may use: /gateway/P/. Default: all.")]
-Models = Annotated[str | None, _option("M,...", "The models that it may call, by name or pattern. Default: all.")]
-Rpm = Annotated[int | None, _option("N", "Calls that may start in a minute.")]
-Tpm = Annotated[int | None, _option("N", "Tokens that may be used in a minute.")]
-Parallel = Annotated[int | None, _option("N", "Calls at the same time.")]
-PriorityMax = Annotated[int, _option("N", "The highest priority that its calls may have among each other.")]
-Weight = Annotated[float, _option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")]
-Budget = Annotated[str | None, _option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")]
-AllPaths = Annotated[
-    bool,
-    typer.Option("--all-paths", help="Let it also use files, batches and stored answers, of all teams of the account."),
-]
+KeyName = Annotated[str, argument("NAME", "The name of the key, such as that of a team.")]
 
 
 @keys_app.command("create")
 def create_key_command(
     name: KeyName,
-    pool: Pool = None,
-    models: Models = None,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    parallel: Parallel = None,
-    priority_max: PriorityMax = 0,
-    weight: Weight = 1.0,
-    budget: Budget = None,
-    all_paths: AllPaths = False,
+    pool: Annotated[
+        str | None, option("P", "The one pool or account that it may use: /gateway/P/. Default: all.")
+    ] = None,
+    models: Annotated[
+        str | None, option("M,...", "The models that it may call, by name or pattern. Default: all.")
+    ] = None,
+    rpm: Annotated[int | None, option("N", "Calls that may start in a minute.")] = None,
+    tpm: Annotated[int | None, option("N", "Tokens that may be used in a minute.")] = None,
+    parallel: Annotated[int | None, option("N", "Calls at the same time.")] = None,
+    priority_max: Annotated[int, option("N", "The highest priority that its calls may have among each other.")] = 0,
+    weight: Annotated[
+        float, option("N", "Its share beside other keys and campaigns. A campaign has 2^priority.")
+    ] = 1.0,
+    budget: Annotated[
+        str | None, option("DOLLARS", "What its calls may cost: '$5/day', '$50/month' or '$100' in all.")
+    ] = None,
+    all_paths: Annotated[
+        bool, flag("Let it also use files, batches and stored answers, of all teams of the account.", "--all-paths")
+    ] = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Create a key and print it. It is printed once: the database knows only its hash.
@@ -494,7 +493,9 @@ def list_keys_command(as_json: output.AsJson = False) -> None:
             address = "all" if key.pool is None else f"/gateway/{key.pool}/"
             models = ", ".join(key.models) or ("all, and all paths" if key.all_paths else "all")
             budget = output.budget_text(key, now, home.zone)
-            made.add_row(key.name, address, models, _limits_text(key), f"{key.weight:g}", budget, since)
+            named = (("parallel", key.parallel), ("rpm", key.rpm), ("tpm", key.tpm), ("priority", key.priority_max))
+            limits = ", ".join(f"{name} {number:,}" for name, number in named if number)
+            made.add_row(key.name, address, models, limits, f"{key.weight:g}", budget, since)
         output.print_table(made)
 
 
@@ -507,17 +508,13 @@ def revoke_key_command(name: KeyName, as_json: output.AsJson = False) -> None:
         output.print_answer(revoked_key_view(record), text, as_json=as_json)
 
 
-def _limits_text(key: KeyView) -> str:
-    named = (("parallel", key.parallel), ("rpm", key.rpm), ("tpm", key.tpm), ("priority", key.priority_max or None))
-    return ", ".join(f"{name} {number:,}" for name, number in named if number is not None)
-
-
 # -- hosts --------------------------------------------------------------------------------------------
 
 
 hosts_app = typer.Typer()
 
-HostName = Annotated[str, typer.Argument(metavar="NAME", help="The name that you give the host.")]
+Labels = Annotated[list[str] | None, option("LABEL", "What plans can ask for with `labels`. Repeatable.")]
+HostName = Annotated[str, argument("NAME", "The name that you give the host.")]
 PRESENCE_STYLES = {"joined": "green", "silent": "yellow", "leaving": "yellow", "lost": "bold red", "absent": "dim"}
 GIGABYTE = 1_000_000_000
 
@@ -544,33 +541,33 @@ _PLACES = "{name} {url} {token_file} {home} {labels}"
 @hosts_app.command("add")
 def add_host_command(
     name: HostName,
-    ssh: Annotated[str | None, _option("USER@HOST", "Start its worker with ssh.")] = None,
-    command: Annotated[str | None, _option("COMMAND", f"Start it with a command: {_PLACES}.")] = None,
-    alive: Annotated[str | None, _option("COMMAND", "With --command: ends with 0 while the worker is there.")] = None,
-    stop: Annotated[str | None, _option("COMMAND", "With --command: ends the worker.")] = None,
+    ssh: Annotated[str | None, option("USER@HOST", "Start its worker with ssh.")] = None,
+    command: Annotated[str | None, option("COMMAND", f"Start it with a command: {_PLACES}.")] = None,
+    alive: Annotated[str | None, option("COMMAND", "With --command: ends with 0 while the worker is there.")] = None,
+    stop: Annotated[str | None, option("COMMAND", "With --command: ends the worker.")] = None,
     slurm: Annotated[
-        list[str] | None, _option("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")
+        list[str] | None, option("KEY=VALUE", "Start it as a job of Slurm, with this option of sbatch.")
     ] = None,
-    ray: Annotated[str | None, _option("ADDRESS", "Start it on a Ray cluster, or `auto`.")] = None,
+    ray: Annotated[str | None, option("ADDRESS", "Start it on a Ray cluster, or `auto`.")] = None,
     ray_node: Annotated[
-        str | None, _option("NODE", "With --ray: the name, address or id of the node; else NAME.")
+        str | None, option("NODE", "With --ray: the name, address or id of the node; else NAME.")
     ] = None,
-    ray_python: Annotated[str | None, _option("PATH", "With --ray: a Python here that has Ray.")] = None,
+    ray_python: Annotated[str | None, option("PATH", "With --ray: a Python here that has Ray.")] = None,
     connect: Annotated[
-        str | None, _option("URL", "How the host reaches this leader, such as https://leader:7433.")
+        str | None, option("URL", "How the host reaches this leader, such as https://leader:7433.")
     ] = None,
-    max_sessions: Annotated[int | None, _option("N", "Concurrent sessions there.")] = None,
-    label: Annotated[list[str] | None, _option("LABEL", "What plans can ask for with `labels`. Repeatable.")] = None,
+    max_sessions: Annotated[int | None, option("N", "Concurrent sessions there.")] = None,
+    label: Labels = None,
     host_lease: Annotated[
-        str | None, _option("DURATION", "Its sessions end after this long without a leader; 10m.")
+        str | None, option("DURATION", "Its sessions end after this long without a leader; 10m.")
     ] = None,
-    min_free_memory: Annotated[str | None, _option("SIZE", "Start no session there with less free memory.")] = None,
+    min_free_memory: Annotated[str | None, option("SIZE", "Start no session there with less free memory.")] = None,
     python: Annotated[
-        str | None, _option("PATH", "A Python there that has Paceline; with --ssh, none is installed.")
+        str | None, option("PATH", "A Python there that has Paceline; with --ssh, none is installed.")
     ] = None,
-    home: Annotated[str | None, _option("PATH", "The folder of the worker on the host.", "--home")] = None,
-    git_remote: Annotated[str | None, _option("REMOTE", "A git remote that the host pushes branches to.")] = None,
-    update: Annotated[bool, typer.Option("--update", help="Change a host that was added before.")] = False,
+    home: Annotated[str | None, option("PATH", "The folder of the worker on the host.", "--home")] = None,
+    git_remote: Annotated[str | None, option("REMOTE", "A git remote that the host pushes branches to.")] = None,
+    update: Annotated[bool, flag("Change a host that was added before.", "--update")] = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Add another machine. A running engine uses it at once.
@@ -605,7 +602,7 @@ def add_host_command(
 @hosts_app.command("remove")
 def remove_host_command(
     name: HostName,
-    force: Annotated[bool, typer.Option("--force", help="Also while units run there.")] = False,
+    force: Annotated[bool, flag("Also while units run there.", "--force")] = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Forget another machine: stop its worker, and refuse its token.
@@ -629,9 +626,7 @@ def remove_host_command(
 @hosts_app.command("token")
 def host_token_command(
     name: HostName,
-    rotate: Annotated[
-        bool, typer.Option("--rotate", help="Make a new token; the present one is refused from now on.")
-    ] = False,
+    rotate: Rotate = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Print the token that the worker of a host needs. It is good for that worker and for nothing else."""
@@ -748,21 +743,15 @@ def _login_text(host: HostView) -> list[str]:
 
 def worker_command(
     connect: Annotated[
-        list[str],
-        typer.Option(metavar="URL", help="Where the leader answers. Repeat it for the other engines of a fleet."),
+        list[str], option("URL", "Where the leader answers. Repeat it for the other engines of a fleet.")
     ],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of this host.", show_default="as in the token")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "The name of this host.", show_default="as in the token")] = None,
     token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The file with the token of this host.", show_default="PACELINE_TOKEN"),
+        Path | None, option("FILE", "The file with the token of this host.", show_default="PACELINE_TOKEN")
     ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="What plans can ask for with `labels`. Repeatable.")
-    ] = None,
+    label: Labels = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Connect to other machines without TLS: the network can read the token.")
+        bool, flag("Connect to other machines without TLS: the network can read the token.", "--insecure")
     ] = False,
 ) -> None:
     """Run sessions on this machine for a leader elsewhere, until it is stopped.

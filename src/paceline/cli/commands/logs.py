@@ -1,6 +1,7 @@
 """What a unit printed and changed, on this machine or another host: `logs` and `diff`."""
 
 import asyncio
+import codecs
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from paceline.agents.account import split_login
 from paceline.agents.transcript_reader import TranscriptReader
-from paceline.cli.output import FOLLOW_SECONDS, AsJson, Follow, UnitName, find_unit, print_value, say
+from paceline.cli.output import FOLLOW_SECONDS, AsJson, Follow, UnitName, find_unit, flag, option, print_value, say
 from paceline.client.daemon_calls import DaemonConnection, decode_reply, error_of
 from paceline.core.values.session_output import Channel
 from paceline.daemon.home import Home, open_home
@@ -38,9 +39,9 @@ LABEL_STYLES: Final = {"said": "bold", "tool": "bold cyan", "result": "dim", "er
 
 def logs_command(
     unit: UnitName,
-    channel: Annotated[Channel | None, typer.Option(help="Only this channel.")] = None,
+    channel: Annotated[Channel | None, option(None, "Only this channel.")] = None,
     follow: Follow = False,
-    raw: Annotated[bool, typer.Option("--raw", help="The events of the agent as it printed them.")] = False,
+    raw: Annotated[bool, flag("The events of the agent as it printed them.", "--raw")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the last attempt of a unit said and did.
@@ -53,7 +54,9 @@ def logs_command(
     with open_home() as home:
         found = find_unit(home.store, unit)
         provider = None if raw else transcript_provider(home.store, home.settings, found)
-        writers = {each: _writer(each, provider, home.zone) for each in channels}
+        writers = {each: Writer() for each in channels}
+        if provider is not None and "stdout" in writers:
+            writers["stdout"] = TranscriptWriter(provider, home.zone)
         if split_login(found.account or "")[1] and found.attempt_id is not None:
             print_remote_output(found, writers, follow=follow, as_json=as_json)
             return
@@ -103,17 +106,15 @@ def _print_output(
             time.sleep(FOLLOW_SECONDS)
 
 
-def _writer(channel: Channel, provider: str | None, zone: ZoneInfo) -> "Writer":
-    return TranscriptWriter(provider, zone) if provider is not None and channel == "stdout" else Writer()
-
-
 class Writer:
-    """Prints the bytes of one channel: unchanged to a pipe, and without control characters to a terminal."""
+    """Prints bytes: unchanged to a pipe, and without control characters to a terminal."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a piece may end within a character
 
     def write(self, piece: bytes) -> None:
-        """Print further bytes of the channel."""
         if sys.stdout.isatty():
-            sys.stdout.write(printable(piece.decode(errors="replace").replace("\r\n", "\n")))
+            sys.stdout.write(printable(self._decoder.decode(piece).replace("\r\n", "\n")))
             sys.stdout.flush()
         else:
             sys.stdout.buffer.write(piece)
@@ -215,35 +216,14 @@ def diff_command(unit: UnitName, as_json: AsJson = False) -> None:
     empty = f"{found.id} changed nothing"
     if change.host is not None and found.state != "done" and there is None:
         empty = f"no change of {found.id} has come here from {change.host}, which cannot be asked now"
-    if sys.stdout.isatty():
-        _print_safely(pieces, empty)
-        return
-    has_change = False
+    writer, has_change = Writer(), False
     for piece in pieces:
         has_change = has_change or bool(piece)
-        sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
-    if not has_change:
-        typer.echo(empty, err=True)
-
-
-def _print_safely(pieces: Iterator[bytes], empty: str) -> None:
-    has_change = False
-    for line in _lines(pieces):
-        has_change = True
-        sys.stdout.write(printable(line.decode(errors="replace").replace("\r\n", "\n")))
-    if not has_change:
+        writer.write(piece)
+    if not has_change and sys.stdout.isatty():
         say(f"({empty})", style="dim")
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, so that no character is cut."""
-    rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).splitlines(keepends=True)
-        yield from lines
-    if rest:
-        yield rest
+    elif not has_change:
+        typer.echo(empty, err=True)
 
 
 MOST_BYTES: Final = 4 << 20

@@ -12,13 +12,17 @@ from paceline.cli.output import (
     AsJson,
     PlanFile,
     Update,
+    argument,
     complete_campaign,
     counted,
+    flag,
     one_line,
+    option,
     print_table,
     print_value,
     say,
     table,
+    wait_words,
 )
 from paceline.daemon.home import Home, engine_settings, open_home
 from paceline.daemon.times import absolute, relative, span_text
@@ -116,9 +120,8 @@ def _print_preview(preview: "Preview", now: float) -> None:
     _print_starts(preview)
     for number, (login, why) in enumerate(preview.waits.items()):
         where = f" on {login_text(login)}" if login else ""
-        until = f", again {relative(why.retry_at - now)}" if why.retry_at is not None else ""
         lead = f"{preview.waiting} would wait" if number == 0 else "  and"  # the same units on each login
-        say(f"  {lead}{where}: {why.detail}{until}")
+        say(f"  {lead}{where}: {wait_words(why.detail, why.retry_at, now)}")
     if any((*preview.on, *preview.waits)):
         say("  agents that were started outside Paceline are not counted, though they use the same logins")
     for count, what in (
@@ -152,13 +155,11 @@ def _print_starts(preview: "Preview") -> None:
 
 
 def forecast_command(
-    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help="A plan file.")] = None,
+    plan: Annotated[Path | None, argument("[PLAN]", "A plan file.")] = None,
     replay: Annotated[
         str | None,
-        typer.Option(
-            metavar="CAMPAIGN",
-            help="Simulate a campaign that has run, with the present settings.",
-            autocompletion=complete_campaign,
+        option(
+            "CAMPAIGN", "Simulate a campaign that has run, with the present settings.", autocompletion=complete_campaign
         ),
     ] = None,
     as_json: AsJson = False,
@@ -273,7 +274,7 @@ def _when(at: float | None, now: float, home: Home) -> str:
 
 
 def demo_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print only the figures at the end, as JSON.")] = False,
+    as_json: Annotated[bool, flag("Print only the figures at the end, as JSON.", "--json")] = False,
 ) -> None:
     """Watch the engine run two campaigns through a 429 and a closed quota window, in under a minute.
 

@@ -56,17 +56,7 @@ HIDDEN_EVENTS = ("slot.", "control.")
 """Slots come by the thousand, and control events are the person's own commands."""
 
 
-class View:
-    """A display from before the first pass of the engine to after the last. This one, of --json, shows nothing."""
-
-    def start(self) -> None: ...
-
-    def refresh(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class PlainView(View):
+class PlainView:
     """The view for pipes, logs and CI: one line per event."""
 
     def __init__(self, home: Home, after: int, warnings: LastWarnings) -> None:
@@ -80,6 +70,9 @@ class PlainView(View):
             self._console.print(Text(one_line(self._warnings.popleft(), 400)))
         for event in self._take_news():
             self._console.print(Text(event_line(event, self._home.zone)))
+
+    def stop(self) -> None:
+        """Show nothing more."""
 
     def _take_news(self) -> Iterator[Event]:
         """Yield new events without the hidden ones. What campaigns wait for is not hidden."""
@@ -99,10 +92,8 @@ class LiveView(PlainView):
         self._parts: list[RenderableType] = []
         self._live = Live(console=Console(highlight=False, markup=False), auto_refresh=False, transient=True)
 
-    def start(self) -> None:
-        self._live.start()
-
     def refresh(self) -> None:
+        self._live.start()
         self._live.update(self.screen(), refresh=True)
 
     def screen(self) -> RenderableType:
@@ -247,14 +238,14 @@ def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
     return plans
 
 
-def view_of(home: Home, names: Sequence[str], after: int, warnings: LastWarnings, *, as_json: bool) -> View:
+def view_of(home: Home, names: Sequence[str], after: int, warnings: LastWarnings, *, as_json: bool) -> PlainView | None:
     """Return the view for the output of this process: a screen on a terminal, lines elsewhere, none with JSON."""
     if as_json:
-        return View()
+        return None
     return LiveView(home, names, after, warnings) if sys.stdout.isatty() else PlainView(home, after, warnings)
 
 
-async def drive(engine: Engine, view: View) -> bool:
+async def drive(engine: Engine, view: PlainView | None) -> bool:
     """Run the engine until nothing is left or a signal stops it. Returns whether a signal did."""
     loop = asyncio.get_running_loop()
     received: list[signal.Signals] = []
@@ -265,19 +256,20 @@ async def drive(engine: Engine, view: View) -> bool:
         engine.stop()
 
     with on_stop_signals(stop):
-        view.start()
         collect_seldom()
         running = asyncio.ensure_future(engine.run(until_idle=True))
         try:
             while not running.done():
                 await asyncio.wait({running}, timeout=REFRESH_SECONDS)
                 with contextlib.suppress(StoreError, OSError):  # a view that cannot be drawn must not stop the engine
-                    view.refresh()
+                    if view is not None:
+                        view.refresh()
             await running
         finally:
             running.cancel()  # it has ended, unless this was interrupted before a signal could stop it
             await asyncio.gather(running, return_exceptions=True)
-            view.stop()
+            if view is not None:
+                view.stop()
     return bool(received)
 
 

@@ -10,14 +10,13 @@ from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
-import typer
 from rich.text import Text
 
 from paceline.agents.account import split_login
 from paceline.cli import output
-from paceline.daemon.contact import asking, read_accounts, read_keys, read_live
+from paceline.cli.output import flag, option
+from paceline.daemon.contact import asking, read_accounts, read_hosts, read_keys, read_live
 from paceline.daemon.home import Home, open_home
-from paceline.daemon.host_access import read_hosts
 from paceline.daemon.times import moment
 from paceline.engine.command_log import is_change
 from paceline.engine.commands import MOST_LISTED, find_campaign, present_keys, scope_of_key
@@ -34,29 +33,27 @@ from paceline.views.why import Why
 # -- status -------------------------------------------------------------------------------------------
 
 
-class StatusReport(StatusSummary, frozen=True, kw_only=True):
-    """What `status` prints: the status, the accounts of pools whose calls fail, and all accounts."""
-
-    failures: Sequence[MemberFailure]
-    accounts: Sequence[AccountView]
-
-
 def status_command(as_json: output.AsJson = False) -> None:
     """Show whether an engine runs, how full the pool is, and when the next parked unit resumes."""
     with open_home() as home:
         live = read_live(home)
         fleet = home.read_fleet(time.time(), scopes=live.scopes)
         status = read_status_summary(fleet, home.leader_process(), live.counts)
-        report = StatusReport(
-            **msgspec.structs.asdict(status), failures=live.failures, accounts=read_accounts(home, fleet)
-        )
+        accounts = read_accounts(home, fleet)
         if as_json:
-            output.print_value(report)
+            more = {"failures": live.failures, "accounts": accounts}
+            output.print_value(msgspec.structs.asdict(status) | more)
             return
-        _print_status(report, fleet, home)
+        _print_status(status, live.failures, accounts, fleet, home)
 
 
-def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
+def _print_status(
+    status: StatusSummary,
+    failures: Sequence[MemberFailure],
+    accounts: Sequence[AccountView],
+    fleet: FleetState,
+    home: Home,
+) -> None:
     engine, pool, now = status.engine, status.pool, fleet.now
     fact = partial(output.print_fact, width=15)
     if engine.since is not None:
@@ -72,12 +69,12 @@ def _print_status(status: StatusReport, fleet: FleetState, home: Home) -> None:
     fact("units", ", ".join(f"{count} {state}" for state, count in units.items() if count) or "none")
     if status.gateway is None or status.gateway != GatewayCounts():
         fact("gateway", output.call_counts_text(status.gateway))
-    for failure in status.failures:
+    for failure in failures:
         fact(failure.scope, output.failure_text(failure, now, home.zone))
     for key in read_keys(home, now).keys:
         if key.is_reached:
             fact(f"key:{key.name}", f"its budget: {output.budget_text(key, now, home.zone)}")
-    for account in status.accounts:
+    for account in accounts:
         for note in output.account_notes(account, now, home.zone):
             fact(account.scope, note)
     if status.next_resume_at is not None:
@@ -166,18 +163,13 @@ def _print_limits(lines: list[output.LimitLine]) -> None:
 
 def events_command(
     unit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT", help="Only this unit: its events, and its waits.", autocompletion=output.complete_unit
-        ),
+        str | None, option("UNIT", "Only this unit: its events, and its waits.", autocompletion=output.complete_unit)
     ] = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Only changes by people and programs: when, who, what, and to what.")
+        bool, flag("Only changes by people and programs: when, who, what, and to what.", "--audit")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many of the last events.")] = 50,
-    after: Annotated[
-        int | None, typer.Option(min=0, metavar="ID", help="Events after this id, instead of the last ones.")
-    ] = None,
+    limit: Annotated[int, option(None, "How many of the last events.", min=1)] = 50,
+    after: Annotated[int | None, option("ID", "Events after this id, instead of the last ones.", min=0)] = None,
     follow: output.Follow = False,
     as_json: output.AsJson = False,
 ) -> None:

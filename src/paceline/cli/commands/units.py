@@ -19,6 +19,7 @@ from rich.text import Text
 from paceline.agents.account import login_text
 from paceline.cli import output
 from paceline.cli.main import NOT_ALL_DONE
+from paceline.cli.output import flag, option
 from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.home import Home, open_home
 from paceline.daemon.times import absolute, relative, span_text
@@ -78,16 +79,14 @@ def units_command(
     campaign: output.CampaignName,
     state: Annotated[
         UnitFilter | None,
-        typer.Option(
+        option(
+            "|".join(STATES),
+            "Only units in this state. A unit that failed for good is quarantined.",
             parser=_parse_state,
-            metavar="|".join(STATES),
-            help="Only units in this state. A unit that failed for good is quarantined.",
             autocompletion=lambda incomplete: [state for state in STATES if state.startswith(incomplete)],
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="At most this many.", show_default="100; all with --json")
-    ] = None,
+    limit: Annotated[int | None, option(None, "At most this many.", min=1, show_default="100; all with --json")] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """List the units of a campaign with state, attempts and reason. Only real failures count as attempts."""
@@ -204,11 +203,11 @@ MOST_PATHS = 5
 def apply_command(
     target: output.Target,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Merge nothing; show what would be merged, and every conflict.")
+        bool, flag("Merge nothing; show what would be merged, and every conflict.", "--dry-run")
     ] = False,
-    is_undo: Annotated[bool, typer.Option("--undo", help="Take the last application back.")] = False,
+    is_undo: Annotated[bool, flag("Take the last application back.", "--undo")] = False,
     stop_at_conflict: Annotated[
-        bool, typer.Option("--stop-at-conflict", help="Try no unit after the first one that conflicts.")
+        bool, flag("Try no unit after the first one that conflicts.", "--stop-at-conflict")
     ] = False,
     as_json: output.AsJson = False,
 ) -> None:
@@ -310,10 +309,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def results_command(
     campaign: output.CampaignName,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a header.")] = False,
-    as_jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one JSON object per line, with the agent's answer.")
-    ] = False,
+    as_csv: Annotated[bool, flag("Print CSV, with a header.", "--csv")] = False,
+    as_jsonl: Annotated[bool, flag("Print one JSON object per line, with the agent's answer.", "--jsonl")] = False,
     as_json: output.AsJson = False,
 ) -> None:
     """Print one row per unit: state, model, tokens, cost, change, checks, and how long it waited and worked.
@@ -424,7 +421,7 @@ def _checks(row: ResultRow) -> str:
 
 def summary_command(
     campaign: output.CampaignName,
-    html: Annotated[Path | None, typer.Option("--html", help="Write one HTML page to this file.")] = None,
+    html: Annotated[Path | None, option(None, "Write one HTML page to this file.", "--html")] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """Print a report on a campaign as Markdown: done, needs you, cost, parking, conflicts, slowest, most expensive.
