@@ -146,7 +146,7 @@ class ClientSlot:
             self._renewal.cancel()
 
     async def _keep_renewed(self) -> None:
-        """If the daemon is away, retry soon."""
+        """Renew until the slot is lost. If the daemon is away, retry soon."""
         pause = self._ttl / RENEWALS_PER_LEASE
         while True:
             await self._clock.sleep(pause)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import typer
 
 from paceline.agents.account import DEFAULT, Account
-from paceline.agents.launch import TOKEN_VARIABLE, sdk_gateway_variables
+from paceline.agents.launch import sdk_gateway_variables
 from paceline.agents.profile import filled
 from paceline.api.tokens import (
     Rights,
@@ -763,27 +763,6 @@ def worker_command(
     Exit codes: 0 stopped; 2 the leader refuses this worker (the token, the name or the version), or an option is wrong;
     75 another worker or an engine uses this home.
     """
-    from paceline.daemon.worker_process import run_worker  # the other commands need not load it
-    from paceline.hosts.worker.link import check_address, host_of_token, read_token
-    from paceline.hosts.worker.worker import WorkerRequest
-    from paceline.settings.environment import home_folder
+    from paceline.daemon.worker_process import run_worker, worker_request  # the other commands need not load it
 
-    addresses = [check_address(url, insecure=insecure) for url in connect]
-    token = read_token(*_token_text(token_file))
-    host = host_of_token(token)
-    if name not in (None, host):
-        raise InvalidInput(f"--name is {name!r}, but the token is one of {host!r}: use the token of {name!r}")
-    home, labels = home_folder(Path.cwd(), os.environ), tuple(dict.fromkeys(label or ()))
-    run_worker(WorkerRequest(home=home, addresses=addresses, token=token, labels=labels), os.environ)
-
-
-def _token_text(file: Path | None) -> tuple[str, str]:
-    """Return the token and where it comes from."""
-    if file is None:
-        if TOKEN_VARIABLE not in os.environ:
-            raise InvalidInput(f"the token of this host is missing: pass --token-file FILE, or set {TOKEN_VARIABLE}")
-        return os.environ[TOKEN_VARIABLE], TOKEN_VARIABLE
-    try:
-        return file.read_text(), str(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the token cannot be read from {file}: {error}") from error
+    run_worker(worker_request(connect, name, token_file, label or (), insecure=insecure), os.environ)
