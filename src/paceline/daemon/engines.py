@@ -5,6 +5,7 @@ time of each poll. Never here: what a command does with it.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -174,18 +175,15 @@ def usage_sources(settings: Settings, environ: Mapping[str, str]) -> dict[str, U
     """Return the providers that report their usage."""
     current = CurrentSettings(settings, environ)
     names = [name for name, provider in settings.providers.items() if provider.usage_url is not None]
-    return {name: _usage_source(name, current, environ) for name in names}
+    return {name: functools.partial(_usage_of, name, current, environ) for name in names}
 
 
-def _usage_source(name: str, current: CurrentSettings, environ: Mapping[str, str]) -> UsageSource:
-    async def usage() -> Usage | None:
-        settings = current.read()
-        provider = settings.providers.get(name)
-        if provider is None or provider.usage_url is None:
-            return None
-        variables = [account.key_env for account in settings.accounts.values() if account.provider == name]
-        # The key of its first account that has one.
-        key = next((environ[each] for each in variables if each is not None and each in environ), None)
-        return await usage_at(provider.usage_url, key)()
-
-    return usage
+async def _usage_of(name: str, current: CurrentSettings, environ: Mapping[str, str]) -> Usage | None:
+    settings = current.read()
+    provider = settings.providers.get(name)
+    if provider is None or provider.usage_url is None:
+        return None
+    variables = [account.key_env for account in settings.accounts.values() if account.provider == name]
+    # The key of its first account that has one.
+    key = next((environ[each] for each in variables if each is not None and each in environ), None)
+    return await usage_at(provider.usage_url, key)()

@@ -102,7 +102,9 @@ class LogFile(logging.handlers.RotatingFileHandler):
             return
         repeats, self._repeats, self._last = self._repeats, 0, text
         if repeats:
-            super().emit(logging.makeLogRecord({**record.__dict__, **_repeat_note(repeats)}))
+            times = "once" if repeats == 1 else f"{repeats} times"
+            note = {"msg": f"the record before was repeated {times}", "args": None, "exc_info": None, "exc_text": None}
+            super().emit(logging.makeLogRecord({**record.__dict__, **note}))
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name is the base class's)
@@ -119,11 +121,6 @@ class LogFile(logging.handlers.RotatingFileHandler):
         """Close the file. A record that a full disk has not taken is dropped, as was reported."""
         with contextlib.suppress(OSError):
             super().close()
-
-
-def _repeat_note(repeats: int) -> dict[str, object]:
-    times = "once" if repeats == 1 else f"{repeats} times"
-    return {"msg": f"the record before was repeated {times}", "args": None, "exc_info": None, "exc_text": None}
 
 
 @contextlib.contextmanager
