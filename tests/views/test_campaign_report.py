@@ -8,7 +8,7 @@ from paceline.core.values.session_output import Tokens
 from paceline.errors import UnknownName
 from paceline.store import Cost, OutcomeRecord, Page, SqliteStore, Unit, UnitCounts, UnitResult
 from paceline.testing.store_steps import NOW, add, claim, ended, specs
-from paceline.views.campaign_report import PAGE_UNITS, ReportBuilder, WorkTotals, read_report
+from paceline.views.campaign_report import PAGE_UNITS, WorkTotals, read_report, report_in_steps
 from paceline.views.units import ListedUnit, iter_results
 
 replace = msgspec.structs.replace
@@ -119,8 +119,9 @@ def test_rows_and_reports_read_page_by_page_and_hold_no_more() -> None:
     assert sum(1 for _ in rows) == 2_499
     assert store.pages == [1000, 1000, 500]
 
-    builder = ReportBuilder(store, "night")
     store.pages.clear()
-    assert sum(1 for _ in builder.steps()) == 12
-    assert store.pages == [PAGE_UNITS] * 12 + [100]
-    assert [unit.ran_seconds for unit in builder.report().slowest] == [2500.0, 2499.0, 2498.0, 2497.0, 2496.0]
+    *steps, report = report_in_steps(store, "night")
+    assert steps == [None] * 12
+    assert store.pages[:13] == [PAGE_UNITS] * 12 + [100]
+    assert report is not None
+    assert [unit.ran_seconds for unit in report.slowest] == [2500.0, 2499.0, 2498.0, 2497.0, 2496.0]

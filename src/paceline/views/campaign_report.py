@@ -52,67 +52,50 @@ class CampaignReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_report(store: Store, name: str) -> CampaignReport:
     """Return the report on a campaign. Raise `UnknownName` if there is no such campaign."""
-    report = ReportBuilder(store, name)
-    for _ in report.steps():
-        pass
-    return report.report()
+    return next(report for report in report_in_steps(store, name) if report is not None)
 
 
-class ReportBuilder:
-    """One report in the making."""
+def report_in_steps(store: Store, name: str) -> Iterator[CampaignReport | None]:
+    """Yield None for every page of units that was read, and then the report."""
+    campaign, totals = find_campaign(store, name), WorkTotals()
+    first_started_at = last_ended_at = None
+    slowest: list[Unit] = []
+    most_expensive: list[Unit] = []
+    page = store.units(campaign=campaign.name, limit=PAGE_UNITS)
+    while True:
+        begun = [(unit, unit.begun_at or unit.started_at) for unit in page.units]
+        starts = [first_started_at, *(at for _, at in begun)]
+        ends = [last_ended_at, *(unit.ended_at for unit, at in begun if at is not None)]
+        first_started_at = min((at for at in starts if at is not None), default=None)
+        last_ended_at = max((at for at in ends if at is not None), default=None)
+        for unit in page.units:
+            totals = _with_unit(totals, unit)
+        slowest = _largest((*slowest, *page.units), _ran_seconds)
+        most_expensive = _largest((*most_expensive, *page.units), _dollars)
+        if page.cursor is None:
+            break
+        yield None
+        page = store.units(campaign=campaign.name, limit=PAGE_UNITS, cursor=page.cursor)
+    reason = None if campaign.pause_reason is None else printable(campaign.pause_reason)
+    yield CampaignReport(
+        **fields_of(CampaignReport, campaign) | {"pause_reason": reason},
+        campaign=campaign.name,
+        first_started_at=first_started_at,
+        last_ended_at=last_ended_at,
+        units=store.counts()[campaign.name],
+        totals=totals,
+        needs_you=_needs_you(store, campaign.name),
+        slowest=[_listed(unit) for unit in slowest],
+        most_expensive=[_listed(unit) for unit in most_expensive],
+    )
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._campaign = find_campaign(store, name)
-        self._totals = WorkTotals()
-        self._first_started_at: float | None = None
-        self._last_ended_at: float | None = None
-        self._slowest: list[Unit] = []
-        self._most_expensive: list[Unit] = []
 
-    def steps(self) -> Iterator[None]:
-        """Read one page of units per step."""
-        cursor: str | None = None
-        while True:
-            page = self._store.units(campaign=self._campaign.name, limit=PAGE_UNITS, cursor=cursor)
-            for unit in page.units:
-                self._add(unit)
-            self._slowest = _largest((*self._slowest, *page.units), _ran_seconds)
-            self._most_expensive = _largest((*self._most_expensive, *page.units), _dollars)
-            cursor = page.cursor
-            if cursor is None:
-                return
-            yield
-
-    def report(self) -> CampaignReport:
-        campaign = self._campaign
-        reason = None if campaign.pause_reason is None else printable(campaign.pause_reason)
-        return CampaignReport(
-            **fields_of(CampaignReport, campaign) | {"pause_reason": reason},
-            campaign=campaign.name,
-            first_started_at=self._first_started_at,
-            last_ended_at=self._last_ended_at,
-            units=self._store.counts()[campaign.name],
-            totals=self._totals,
-            needs_you=self._needs_you(),
-            slowest=[_listed(unit) for unit in self._slowest],
-            most_expensive=[_listed(unit) for unit in self._most_expensive],
-        )
-
-    def _add(self, unit: Unit) -> None:
-        self._totals = _with_unit(self._totals, unit)
-        started, ended = unit.begun_at or unit.started_at, unit.ended_at
-        if started is not None:
-            self._first_started_at = min(started, self._first_started_at or started)
-        if ended is not None and started is not None:
-            self._last_ended_at = max(ended, self._last_ended_at or ended)
-
-    def _needs_you(self) -> list[ListedUnit]:
-        found: list[ListedUnit] = []
-        for state in NEEDS_PERSON:
-            page = self._store.units(campaign=self._campaign.name, state=state, limit=MOST_LISTED)
-            found += [_listed(unit) for unit in page.units[: MOST_LISTED - len(found)]]
-        return found
+def _needs_you(store: Store, campaign: str) -> list[ListedUnit]:
+    found: list[ListedUnit] = []
+    for state in NEEDS_PERSON:
+        page = store.units(campaign=campaign, state=state, limit=MOST_LISTED)
+        found += [_listed(unit) for unit in page.units[: MOST_LISTED - len(found)]]
+    return found
 
 
 def _largest(units: Iterable[Unit], value_of: Callable[[Unit], float]) -> list[Unit]:

@@ -319,11 +319,8 @@ class Need(msgspec.Struct, frozen=True):
     tried_at: float | None = None
 
 
-class _Stuck(msgspec.Struct, frozen=True):
-    """Why an account serves no calls. `failure` is set if it cannot be reached."""
-
-    why: str
-    failure: MemberFailure | None = None
+_Stuck = tuple[str, MemberFailure | None]
+"""Why an account serves no calls, with its failure if it cannot be reached."""
 
 
 class NeedSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -431,25 +428,25 @@ def _stuck_accounts(
     rows: Iterable[ScopeCapacity], accounts: Iterable[AccountView], failures: Iterable[MemberFailure]
 ) -> dict[str, _Stuck]:
     """Return the accounts that serve no call before somebody or something else changes, by name."""
-    stuck = {each.account: _Stuck(each.detail, each) for each in failures if each.kind == "unreachable"}
+    stuck: dict[str, _Stuck] = {each.account: (each.detail, each) for each in failures if each.kind == "unreachable"}
     by_scope = {each.scope: each for each in accounts}
     for row in rows:
         if row.scope in by_scope and row.held is not None:
-            stuck[by_scope[row.scope].name] = _Stuck(f"held: {row.held}")
+            stuck[by_scope[row.scope].name] = f"held: {row.held}", None
         elif row.scope in by_scope and row.paused_reason == AUTH:
-            stuck[by_scope[row.scope].name] = _Stuck("its key was refused")
+            stuck[by_scope[row.scope].name] = "its key was refused", None
     keyless = {
-        each.name: _Stuck(f"{each.key.name} is not set") for each in accounts if each.key and not each.key.is_set
+        each.name: (f"{each.key.name} is not set", None) for each in accounts if each.key and not each.key.is_set
     }
-    spent = {name: _Stuck("its budget is reached") for name, budget in _budgets(accounts) if budget.is_reached}
+    spent = {name: ("its budget is reached", None) for name, budget in _budgets(accounts) if budget.is_reached}
     return stuck | spent | keyless
 
 
 def _idle_pool(pool: KeyPoolSettings, stuck: Mapping[str, _Stuck]) -> Need:
     members = {name: stuck[name] for name in pool.accounts}
-    failures = [each.failure for each in members.values() if each.failure is not None]
+    failures = [failure for _, failure in members.values() if failure is not None]
     fallback = "; its fallback routes are used" if pool.fallback else ""
-    detail = "; ".join(f"{name}: {each.why}" for name, each in members.items()) + fallback
+    detail = "; ".join(f"{name}: {why}" for name, (why, _) in members.items()) + fallback
     since = max((each.since for each in failures), default=None)
     tried_at = min((each.retry_at for each in failures if each.retry_at is not None), default=None)
     title = f"no account of the pool {pool.name} can serve"

@@ -26,7 +26,7 @@ from paceline.settings.plan_file import CAMPAIGN, UNIT, CampaignChanges, Plan, p
 from paceline.settings.plan_units import UNITS
 from paceline.settings.preflight import check_plan
 from paceline.store import Unit
-from paceline.views.campaign_report import PAGE_UNITS, CampaignReport, ReportBuilder
+from paceline.views.campaign_report import PAGE_UNITS, CampaignReport, report_in_steps
 from paceline.views.status import CampaignView, campaign_view, campaign_views
 from paceline.views.unit_changes import mergeable_works
 from paceline.views.units import result_row
@@ -263,7 +263,8 @@ def get_results(
 
 @get("/v1/campaigns/{name:str}/summary", summary="The report on a campaign: totals, what needs you, what stands out")
 async def get_summary(name: FromPath[str], context: Context) -> CampaignReport:
-    report = ReportBuilder(context.store, name)
-    for _ in report.steps():
+    report = None
+    for report in report_in_steps(context.store, name):  # noqa: B007 (the last one is the report)
         await asyncio.sleep(0)  # the engine runs on this loop
-    return report.report()
+    assert report is not None
+    return report
