@@ -144,7 +144,7 @@ def test_no_module_but_its_own_names_a_provider() -> None:
     names = re.compile(
         "|".join([*(cli for cli in agent_names() if cli != "command"), "anthropic", "cursor", "openai"]), re.I
     )
-    own = {"shared_rules.py", "lexicon.py"}
+    own = {"shared_rules.py"}
     allowed = {"observation.py": ["openai"], "reader.py": ["claude"]}  # defaults, and what patterns are compiled with
 
     found = {

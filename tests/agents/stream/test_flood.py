@@ -64,7 +64,7 @@ def test_no_line_of_such_words_that_means_something_is_passed_over(words: list[s
     ("line", "other"),
     [(b"job 17 done", b"job 18 done"), (b"[1/90] Building a.o", b"[2/90] Building a.o"), (b"", b"")],
 )
-def test_lines_that_differ_in_numbers_are_alike(line: bytes, other: bytes) -> None:
+def test_a_line_without_words_of_a_limit_is_plain(line: bytes, other: bytes) -> None:
     known = memory()
 
     assert (known.is_plain(line), known.is_plain(other)) == (True, True)

@@ -99,10 +99,6 @@ def _places(finder: re.Pattern[str], block: str) -> Iterator[int]:
 
 # --- lines that were seen before ---------------------------------------------------------------------------------
 
-_SHAPES_KEPT = 8192
-"""Shapes that are remembered: more than any tool prints, and a few hundred kilobytes at most."""
-_LONGEST_SHAPE = 400
-"""Bytes. Longer lines are seldom printed twice."""
 FLOOD_LINES = 256
 """Fewer lines in a chunk are no flood."""
 _FEW_SHAPES = 8
@@ -128,7 +124,6 @@ class LineMemory:
     def __init__(self, words: LineWords, notices: NoticeReader, *, cancelled_line: str | None) -> None:
         self._words = words
         self._beginning = _beginning(notices.frame, cancelled_line)
-        self._plain: set[bytes] = set()
 
     def thinned(self, lines: Lines) -> Lines:
         """Return the lines without most repetitions: of those that differ only in numbers the first and the last."""
@@ -169,18 +164,19 @@ class LineMemory:
         return sorted(places)
 
     def is_plain(self, line: bytes | LongLine) -> bool:
-        """Return whether a line is plain. Of lines that differ only in numbers one is tested."""
+        """Return whether a line is plain."""
         if isinstance(line, LongLine):
             return False
-        shape = self._shape(line)
-        if shape in self._plain:
-            return True
-        is_plain = self._test(clean_text(line)[:CLIP])
-        if is_plain and len(shape) <= _LONGEST_SHAPE:
-            if len(self._plain) >= _SHAPES_KEPT:
-                self._plain.clear()
-            self._plain.add(shape)
-        return is_plain
+        text = clean_text(line)[:CLIP]
+        if self._beginning.match(text):
+            return False
+        if HIDDEN.search(text):
+            if is_binary(text):
+                return True
+            if "{" in text:
+                return False
+            text = join_lines(make_readable(text))
+        return not self._words.may_be_notice(text)
 
     def _shapes(self, lines: Lines) -> list[Shape]:
         """Return the shapes of many lines: all at once, since a flood has many."""
@@ -194,17 +190,6 @@ class LineMemory:
             if number in line:
                 line = line.replace(number, number.translate(_SIGNS))
         return line.translate(None, _DIGITS)
-
-    def _test(self, text: str) -> bool:
-        if self._beginning.match(text):
-            return False
-        if HIDDEN.search(text):
-            if is_binary(text):
-                return True
-            if "{" in text:
-                return False
-            text = join_lines(make_readable(text))
-        return not self._words.may_be_notice(text)
 
 
 @cache

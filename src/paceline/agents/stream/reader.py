@@ -62,7 +62,9 @@ class StreamReader(RunRecord):
                 self._stderr = StderrReader(self)
             self._stderr.feed(chunk)
         elif channel == "screen":
-            self._read_screen(chunk, seen_at)
+            if self._screen is None:
+                self._screen = ScreenParagraphs(clean=with_blanks_for_shown_output)
+            self._add_paragraphs(self._screen.feed(chunk, seen_at=seen_at))
         else:
             raise InvalidInput(f"unknown channel {channel!r}: it is stdout, stderr or screen")
         return self.take_news()
@@ -83,11 +85,6 @@ class StreamReader(RunRecord):
         if self.outcome == "unreachable":
             self.report_unreachable()
         return self.take_news()
-
-    def _read_screen(self, chunk: bytes, seen_at: float) -> None:
-        if self._screen is None:
-            self._screen = ScreenParagraphs(clean=with_blanks_for_shown_output)
-        self._add_paragraphs(self._screen.feed(chunk, seen_at=seen_at))
 
     def _add_paragraphs(self, paragraphs: list[str]) -> None:
         for paragraph in paragraphs:

@@ -158,19 +158,15 @@ def _covered_until(signal: Signal, seen_at: float) -> float:
 
 
 def _adds_detail(signal: Signal, before: Signal) -> bool:
-    if _both_known_and_differ(signal.reach, before.reach):
+    """Return whether a signal states more than the one of its type before: another scope, window or end."""
+    pairs = ((getattr(signal, name, None), getattr(before, name, None)) for name in ("reach", "window", "limit"))
+    if any(now is not None and then is not None and now != then for now, then in pairs):
         return True
     if isinstance(signal, QuotaClosed) and isinstance(before, QuotaClosed):
-        return _both_known_and_differ(signal.window, before.window) or _resets_differ(signal, before)
+        return _resets_differ(signal, before)
     if isinstance(signal, RateLimited | Overloaded) and isinstance(before, RateLimited | Overloaded):
         return _waits_longer(signal.retry_after, before.retry_after)
-    if isinstance(signal, PlatformLimit) and isinstance(before, PlatformLimit):
-        return _both_known_and_differ(signal.limit, before.limit)
     return False
-
-
-def _both_known_and_differ(now: object, before: object) -> bool:
-    return now is not None and before is not None and now != before
 
 
 def _resets_differ(now: QuotaClosed, before: QuotaClosed) -> bool:

@@ -81,8 +81,8 @@ class ScreenParagraphs:
     `clean` takes out of the rows what is not the CLI's own.
     """
 
-    def __init__(self, clean: Callable[[list[str]], list[str]], columns: int = COLUMNS, rows: int = ROWS) -> None:
-        self._screen = BoundedScreen(columns, rows)
+    def __init__(self, clean: Callable[[list[str]], list[str]]) -> None:
+        self._screen = BoundedScreen()
         self._clean = clean
         self._shown: frozenset[str] = frozenset()
         self._unread_bytes = 0
