@@ -18,12 +18,13 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from types import FrameType
 from typing import IO
 
 from paceline.core.values.session_output import Channel
 from paceline.executors import supervisor
-from paceline.executors.proc_table import children_of, descendants_of
+from paceline.executors.proc_table import descendants_of
 
 NOT_STARTED = 126
 """The exit code that shells use for a command that cannot be executed."""
@@ -59,10 +60,7 @@ def _become_command(command: Sequence[str], env: Mapping[str, str], guard: int, 
     try:
         supervisor.die_with(guard)
         connect()
-        # An ignored signal stays ignored after exec. Python ignores some, and the guard ignores others.
-        for number in signal.valid_signals():
-            if signal.getsignal(number) not in (signal.SIG_DFL, None):
-                signal.signal(number, signal.SIG_DFL)
+        supervisor.reset_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.execvpe(command[0], list(command), env)
     except OSError as error:
@@ -75,9 +73,11 @@ def _watch(command: int, parent: int) -> int:
     """Return the exit code of the command as a shell reports it, once it is over."""
     kill_at: float | None = None
     while True:
-        received = signal.sigtimedwait(_WATCHED, _seconds_until(kill_at))
+        # The wait is bounded, because a signal that came before it was blocked is not seen.
+        left = 1.0 if kill_at is None else max(0.0, min(1.0, kill_at - time.monotonic()))
+        received = signal.sigtimedwait(_WATCHED, left)
         if os.getppid() != parent:
-            _kill_tree()
+            supervisor.end_descendants(patience=0.0)
             return _KILLED
         code = _reap(command)
         if code is not None:
@@ -89,13 +89,8 @@ def _watch(command: int, parent: int) -> int:
             for pid in descendants_of(os.getpid()):
                 supervisor.signal_one(pid, received.si_signo)
         if kill_at is not None and time.monotonic() >= kill_at:
-            _kill_tree()
+            supervisor.end_descendants(patience=0.0)
             return _KILLED
-
-
-def _seconds_until(at: float | None) -> float:
-    """Return the time to wait. It is bounded, because a signal that came before it was blocked is not seen."""
-    return 1.0 if at is None else max(0.0, min(1.0, at - time.monotonic()))
 
 
 def _reap(command: int) -> int | None:
@@ -110,15 +105,6 @@ def _reap(command: int) -> int | None:
     return code
 
 
-def _kill_tree() -> None:
-    """Kill all descendants. As their parents end, they become our children."""
-    give_up_at = time.monotonic() + supervisor.UNKILLABLE_SECONDS
-    while supervisor.has_children() and time.monotonic() < give_up_at:
-        for pid in children_of(os.getpid()):
-            supervisor.signal_one(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
 def shell_code(status: int) -> int:
     """Return the exit code of a process as a shell reports it, from its wait status."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -127,6 +113,7 @@ def shell_code(status: int) -> int:
 # -- the output of a command -------------------------------------------------------------------------
 
 OnOutput = Callable[[Channel, bytes], None]
+Sink = Callable[[bytes], object]
 POLL_SECONDS = 0.2
 """How often `meanwhile` runs while the command prints nothing."""
 PIECE_BYTES = 1 << 16
@@ -141,80 +128,22 @@ def run_in_pipes(
     """
     us = os.getpid()
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        become_guard(command, env, us, lambda: _connect_outputs(out_write, err_write))
+
+    def connect() -> None:
+        os.dup2(out_write, 1)
+        os.dup2(err_write, 2)
+
+    guard = os.fork()
+    if guard == 0:
+        become_guard(command, env, us, connect)
     os.close(out_write)
     os.close(err_write)
-    guard = _Guard(pid)
+    out, err = _sink("stdout", sys.stdout.buffer, on_output), _sink("stderr", sys.stderr.buffer, on_output)
     try:
-        with _ignored(signal.SIGINT), guard.asked_by_term():  # Ctrl-C is meant for the command
-            _forward(
-                {out_read: ("stdout", sys.stdout.buffer), err_read: ("stderr", sys.stderr.buffer)},
-                guard,
-                on_output,
-                meanwhile,
-            )
-            return guard.wait()
+        return _follow(guard, {out_read: out, err_read: err}, {out_read, err_read}, meanwhile)
     finally:
         os.close(out_read)
         os.close(err_read)
-
-
-def _connect_outputs(out: int, err: int) -> None:
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-
-
-class _Guard:
-    """The guard of a command, as its parent sees it."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._status: int | None = None
-
-    @contextlib.contextmanager
-    def asked_by_term(self) -> Iterator[None]:
-        """Ask the command to end when this process is asked to."""
-        before = signal.signal(signal.SIGTERM, lambda *_: os.kill(self._pid, signal.SIGTERM))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def is_over(self) -> bool:
-        if self._status is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            self._status = status if pid else None
-        return self._status is not None
-
-    def wait(self) -> int:
-        """Return the exit code of the command as a shell reports it."""
-        if self._status is None:
-            self._status = os.waitpid(self._pid, 0)[1]
-        return shell_code(self._status)
-
-
-def _forward(
-    targets: dict[int, tuple[Channel, IO[bytes]]], guard: _Guard, on_output: OnOutput, meanwhile: Callable[[], None]
-) -> None:
-    with selectors.DefaultSelector() as selector:
-        for pipe in targets:
-            selector.register(pipe, selectors.EVENT_READ)
-        while selector.get_map():
-            ready = selector.select(POLL_SECONDS)
-            for key, _ in ready:
-                piece = os.read(key.fd, PIECE_BYTES)
-                if not piece:
-                    selector.unregister(key.fd)
-                    continue
-                channel, target = targets[key.fd]
-                target.write(piece)
-                target.flush()
-                on_output(channel, piece)
-            meanwhile()
-            if not ready and guard.is_over():
-                return  # a background process of the command may hold the pipes open; do not wait for it
 
 
 def run_in_terminal(
@@ -222,50 +151,62 @@ def run_in_terminal(
 ) -> int:
     """Run the command in a terminal of its own that is connected to ours. Return its exit code."""
     us = os.getpid()
-    pid, master = pty.fork()
-    if pid == 0:
+    guard, master = pty.fork()
+    if guard == 0:
         become_guard(command, env, us, lambda: None)
-    guard = _Guard(pid)
+    keyboard = sys.stdin.fileno()
+    sinks = {master: _sink("screen", sys.stdout.buffer, on_output), keyboard: lambda piece: os.write(master, piece)}
     try:
-        with (
-            _ignored(signal.SIGINT),
-            _same_size_as_ours(master),
-            _raw(sys.stdin.fileno()),
-            guard.asked_by_term(),
-        ):
-            _connect(master, guard, on_output, meanwhile)
-            return guard.wait()
+        with _same_size_as_ours(master), _raw(keyboard):
+            return _follow(guard, sinks, {master}, meanwhile)
     finally:
         os.close(master)
 
 
-def _connect(master: int, guard: _Guard, on_output: OnOutput, meanwhile: Callable[[], None]) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(master, selectors.EVENT_READ)
-        selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-        while True:
+def _sink(channel: Channel, target: IO[bytes], on_output: OnOutput) -> Sink:
+    def forward(piece: bytes) -> None:
+        target.write(piece)
+        target.flush()
+        on_output(channel, piece)
+
+    return forward
+
+
+def _follow(guard: int, sinks: Mapping[int, Sink], outputs: Set[int], meanwhile: Callable[[], None]) -> int:
+    """Pass on what is read until all `outputs` have ended. Return the exit code of the guard's command.
+
+    A background process of the command may hold them open; it is not waited for.
+    """
+    with (
+        _handled(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is meant for the command
+        _handled(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM)),
+        selectors.DefaultSelector() as selector,
+    ):
+        for fd in sinks:
+            selector.register(fd, selectors.EVENT_READ)
+        while outputs & selector.get_map().keys():
             ready = selector.select(POLL_SECONDS)
             for key, _ in ready:
-                try:
-                    piece = os.read(key.fd, PIECE_BYTES)
-                except OSError:  # on Linux this is the end of a terminal
-                    return
-                if key.fd != master:
-                    os.write(master, piece)
-                elif piece:
-                    sys.stdout.buffer.write(piece)
-                    sys.stdout.buffer.flush()
-                    on_output("screen", piece)
+                if piece := _read_piece(key.fd):
+                    sinks[key.fd](piece)
                 else:
-                    return
+                    selector.unregister(key.fd)
             meanwhile()
-            if not ready and guard.is_over():
-                return  # a background process of the command may hold the terminal open; do not wait for it
+            if not ready and os.waitid(os.P_PID, guard, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                break
+        return shell_code(os.waitpid(guard, 0)[1])
+
+
+def _read_piece(fd: int) -> bytes:
+    try:
+        return os.read(fd, PIECE_BYTES)
+    except OSError:  # on Linux this is the end of a terminal
+        return b""
 
 
 @contextlib.contextmanager
-def _ignored(number: signal.Signals) -> Iterator[None]:
-    before = signal.signal(number, signal.SIG_IGN)
+def _handled(number: signal.Signals, handler: "Callable[[int, FrameType | None], object] | int") -> Iterator[None]:
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
@@ -290,8 +231,5 @@ def _same_size_as_ours(master: int) -> Iterator[None]:
         fcntl.ioctl(master, termios.TIOCSWINSZ, size)
 
     fit()
-    before = signal.signal(signal.SIGWINCH, fit)
-    try:
+    with _handled(signal.SIGWINCH, fit):
         yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)

@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,14 +56,6 @@ class SpawnRefused(Exception):
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-
-class Stopped(BaseException):
-    """A signal asked this program to end. Not an `Exception`, so that nothing on the way takes it for a failure."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 class ToolGateway:
@@ -122,39 +114,18 @@ class ToolGateway:
         return response.status, answer if isinstance(answer, dict) else {}
 
 
-class Assignment:
-    """What the child is to do, and the names by which it is found again."""
-
-    def __init__(self, task: str, unit: str, attempt: str, options: Json) -> None:
-        self.task = task
-        self.options = options
-        self._unit = f"paceline {unit} "
-        self.label = f"{self._unit}{attempt}"[-LONGEST_LABEL:]
-
-    def find(self, listed: Json) -> Json | None:
-        """Return the task of this attempt, whatever became of it, or that of an earlier one which is still at work."""
-        for task in _rows(listed, "tasks"):
-            if task.get("label") == self.label:
-                return task
-        labels = {run.get("label") for run in _rows(listed, "active") if self._is_same_work(run)}
-        return next((task for task in _rows(listed, "tasks") if task.get("label") in labels), None)
-
-    def _is_same_work(self, run: Json) -> bool:
-        """Return whether a running child was given the same task for the same unit. Long tasks are listed cut."""
-        listed = " ".join(str(run.get("task", "")).split()).rstrip("…").removesuffix("...").rstrip()
-        is_ours = str(run.get("label", "")).startswith(self._unit)
-        return is_ours and bool(listed) and " ".join(self.task.split()).startswith(listed)
-
-
 class Child:
-    """One sub-agent: spawned or found, followed to its end, cancelled."""
+    """One sub-agent: spawned or found, followed to its end, cancelled.
 
-    def __init__(
-        self, gateway: ToolGateway, assignment: Assignment, pause: Callable[[float], None] = time.sleep
-    ) -> None:
+    Its label names the unit and the attempt. By it the child is found again.
+    """
+
+    def __init__(self, gateway: ToolGateway, task: str, options: Json, *, unit: str, attempt: str) -> None:
         self._gateway = gateway
-        self._assignment = assignment
-        self._pause = pause
+        self._task = task
+        self._options = options
+        self._unit = f"paceline {unit} "
+        self._label = f"{self._unit}{attempt}"[-LONGEST_LABEL:]
         self._began_at = time.monotonic()
         self._task_id: str | None = None
         self._may_exist = False
@@ -172,7 +143,7 @@ class Child:
         try:
             if self._task_id is None:
                 listed = self._gateway.invoke("subagents", CANCEL_SECONDS / 2, action="list")
-                found = self._assignment.find(listed)
+                found = self._find(listed)
                 self._task_id = str(found.get("taskId")) if found is not None else None
             if self._task_id is not None:
                 self._gateway.invoke("subagents", CANCEL_SECONDS / 2, action="cancel", taskId=self._task_id)
@@ -181,11 +152,25 @@ class Child:
 
     # -- beginning -----------------------------------------------------------------------------------------
 
+    def _find(self, listed: Json) -> Json | None:
+        """Return the task of this attempt, whatever became of it, or that of an earlier one which is still at work."""
+        for task in _rows(listed, "tasks"):
+            if task.get("label") == self._label:
+                return task
+        labels = {run.get("label") for run in _rows(listed, "active") if self._is_same_work(run)}
+        return next((task for task in _rows(listed, "tasks") if task.get("label") in labels), None)
+
+    def _is_same_work(self, run: Json) -> bool:
+        """Return whether a running child was given the same task for the same unit. Long tasks are listed cut."""
+        listed = " ".join(str(run.get("task", "")).split()).rstrip("…").removesuffix("...").rstrip()
+        is_ours = str(run.get("label", "")).startswith(self._unit)
+        return is_ours and bool(listed) and " ".join(self._task.split()).startswith(listed)
+
     def _begin(self) -> Json:
         """Return the task of the child. Before each spawning, a child that is there already is looked up."""
         for _ in self._tries():
             try:
-                found = self._assignment.find(self._gateway.invoke("subagents", action="list"))
+                found = self._find(self._gateway.invoke("subagents", action="list"))
                 if found is not None:
                     note(f"found the child {found.get('label')!r}: {found.get('status')}")
                     self._may_exist = True
@@ -201,9 +186,8 @@ class Child:
     def _spawn(self) -> str:
         """Spawn the child. Raise `SpawnRefused` if the gateway refuses, unless its count may still be wrong."""
         self._may_exist = True  # from here on, whatever comes back
-        given = self._assignment
         answer = self._gateway.invoke(
-            "sessions_spawn", task=given.task, label=given.label, expectsCompletionMessage=False, **given.options
+            "sessions_spawn", task=self._task, label=self._label, expectsCompletionMessage=False, **self._options
         )
         status, error = str(answer.get("status")), str(answer.get("error", ""))
         if status == "accepted":
@@ -224,17 +208,15 @@ class Child:
         return any(_text(run, "execution", "state") == "unknown" for run in active)
 
     def _tries(self) -> Iterator[float]:
-        """Yield until the patience is over, with growing pauses."""
         pause, waited = FIRST_PAUSE, 0.0
         while waited <= PATIENCE_SECONDS:
             yield waited
-            self._pause(pause)
+            time.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
 
     # -- following -----------------------------------------------------------------------------------------
 
     def _follow(self, task: Json) -> Json:
-        """Return the task when it has ended."""
         tries, seen = self._tries(), None
         while str(task.get("status")) not in OVER:
             at_work = task.get("execution")
@@ -394,12 +376,12 @@ def child_of(environ: Mapping[str, str], arguments: list[str], task: str) -> Chi
         raise SpawnRefused("there is no task on standard input", "usage")
     options = {"cwd": os.getcwd(), **options_of(arguments)}
     unit, attempt = environ.get("PACELINE_UNIT", ""), environ.get("PACELINE_ATTEMPT") or str(os.getpid())
-    return Child(gateway, Assignment(task, unit, attempt, options))
+    return Child(gateway, task, options, unit=unit, attempt=attempt)
 
 
 def _stop(number: int, _: object) -> None:
     signal.signal(number, signal.SIG_IGN)  # once is enough: the second must not interrupt the cancelling
-    raise Stopped(number)
+    raise SystemExit(128 + number)  # no `Exception`, so that nothing on the way takes it for a failure
 
 
 def main(arguments: list[str]) -> int:
@@ -416,10 +398,10 @@ def main(arguments: list[str]) -> int:
         if refusal.kind == "denied" and child is not None:
             child.cancel()
         answer = _envelope("error", {}, error=(str(refusal), refusal.kind))
-    except Stopped as stopped:
+    except SystemExit:
         if child is not None:
             child.cancel()
-        return 128 + stopped.number
+        raise
     print(json.dumps(answer), flush=True)
     return EXIT_CODES.get(str(answer["status"]), 1)
 

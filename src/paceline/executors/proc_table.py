@@ -14,12 +14,16 @@ def children_of(pid: int) -> list[int]:
 
 def descendants_of(pid: int) -> list[int]:
     """Return all processes below the process, parents before their children."""
-    below: dict[int, list[int]] = {}
+    return [process for process, _ in _below(pid)]
+
+
+def _below(pid: int) -> list[tuple[int, list[bytes]]]:
+    children: dict[int, list[tuple[int, list[bytes]]]] = {}
     for process, fields in all_processes():
-        below.setdefault(int(fields[1]), []).append(process)
-    found = list(below.get(pid, []))
-    for process in found:  # it grows while it is read
-        found += below.get(process, [])
+        children.setdefault(int(fields[1]), []).append((process, fields))
+    found = list(children.get(pid, []))
+    for process, _ in found:  # it grows while it is read
+        found += children.get(process, [])
     return found
 
 
@@ -33,17 +37,7 @@ def ancestors_of(pid: int) -> list[int]:
 
 def cpu_of_descendants() -> float:
     """Return the CPU seconds of our live descendants, including those of their reaped children."""
-    used: dict[int, int] = {}
-    below: dict[int, list[int]] = {}
-    for pid, fields in all_processes():
-        used[pid] = sum(int(ticks) for ticks in fields[11:15])
-        below.setdefault(int(fields[1]), []).append(pid)
-    total, waiting = 0, [os.getpid()]
-    while waiting:
-        found = below.get(waiting.pop(), [])
-        total += sum(used[pid] for pid in found)
-        waiting += found
-    return total / CLOCK_TICKS
+    return sum(int(ticks) for _, fields in _below(os.getpid()) for ticks in fields[11:15]) / CLOCK_TICKS
 
 
 def all_processes() -> list[tuple[int, list[bytes]]]:

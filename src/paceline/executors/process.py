@@ -1,7 +1,7 @@
 """Sessions as processes, each under its own supervisor (supervisor.py) with its folder in the spool (spool.py).
 
 Here: starting supervisors, adopting them, their state, and the processes that a dead one left behind. For agents that
-have no headless mode: what a terminal adds to a supervised process, a size, a screen and a keyboard. The supervisor
+have no headless mode: what a terminal adds to a supervised process, a size and a screen. The supervisor
 owns the terminal, so it survives the engine as the agent does. Never here: anything that must continue while no engine
 runs.
 """
@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.core.values.fields import fields_of
 from paceline.core.values.session_output import Channel
 from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import spool, supervisor
@@ -37,7 +38,7 @@ from paceline.executors.interface import (
     SessionState,
 )
 from paceline.executors.proc_table import all_processes, boot_id, contents, start_ticks, stat_fields
-from paceline.executors.spool_writer import Value, write_status
+from paceline.executors.spool_writer import STATUS, Value, write_status
 
 UNKNOWN_END_SECONDS = 0.1
 """The wait where the epoll is of no use: it wakes at once for an end that cannot be read yet, and never for a
@@ -54,6 +55,8 @@ CHECK_SECONDS = 10.0
 """How often the state of a supervisor is read: one small file per session, so not at every heartbeat."""
 _STOPPED = (b"T", b"t")
 """The states of a process that was stopped by a signal or by a debugger."""
+LAST_SCREEN = "screen.txt"
+TERMINAL_MARK = "terminal"
 MARK_VARIABLE = "PACELINE_SPOOL"
 """Names the attempt's folder in the environment of every process of its session."""
 _DEATH_SECONDS = 2.0
@@ -99,12 +102,12 @@ class SupervisorWatch:
 class ProcessHandle:
     """One session. `state` trusts the lock and the pidfd; a pid from the disk is only checked against them."""
 
-    channels: tuple[Channel, ...] = ("stdout", "stderr")
-
     def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
         self.attempt_id = attempt_id
         self.folder = folder
         self.killed: tuple[int, ...] = ()
+        is_terminal = os.path.exists(os.path.join(folder, TERMINAL_MARK))
+        self.channels: tuple[Channel, ...] = ("screen",) if is_terminal else ("stdout", "stderr")
         self._readers = {channel: spool.OutputReader(folder, channel) for channel in self.channels}
         self._child_pid = child_pid
         self._status: spool.SessionStatus | None = None
@@ -207,8 +210,25 @@ class ProcessHandle:
         status = spool.read_session_status(self.folder)
         if status is None or status.phase == "running":
             self.killed = kill_leftovers(self.folder, status)
-            return _lost(self.folder, status)
-        return status.final_state
+            state = _lost(self.folder, status)
+        else:
+            state = SessionState(**fields_of(SessionState, status))
+        if "screen" in self.channels:
+            self._save_screen()
+        return state
+
+    def screen(self) -> list[str]:
+        """Return the rows of the terminal's screen."""
+        screen, recording = BoundedScreen(), spool.OutputReader(self.folder, "screen")
+        while piece := recording.read():
+            screen.feed(piece)
+        return screen.display()
+
+    def _save_screen(self) -> None:
+        """Save the last screen as text beside the recording."""
+        text = "\n".join(self.screen()).rstrip() + "\n"
+        with contextlib.suppress(OSError), open(os.path.join(self.folder, LAST_SCREEN), "w", encoding="utf-8") as file:
+            file.write(text)
 
     def release(self) -> None:
         """Close the pidfd."""
@@ -229,7 +249,7 @@ class ProcessHandle:
 
 
 class ProcessExecutor:
-    """An executor that runs agents as supervised processes over one spool folder, or in terminals of one size.
+    """An executor that runs agents as supervised processes over one spool folder, with or without a terminal.
 
     With a `lease_file` every supervisor ends its agent once the time in that file has passed.
     """
@@ -239,12 +259,9 @@ class ProcessExecutor:
         spool_root: str,
         *,
         lease_file: str | None = None,
-        rows: int = ROWS,
-        columns: int = COLUMNS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spool = spool.Spool(spool_root)
-        self._rows, self._columns = rows, columns
         self._lease_file = lease_file
         self._pruner = spool.ArchivePruner(self.spool)
         self._running_time = supervisor.RunningTime(CHECK_SECONDS, monotonic)
@@ -262,7 +279,7 @@ class ProcessExecutor:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise spool.spool_error(self.spool.root, error) from error
-        return self._keep(_handle_type(folder)(launch.attempt_id, folder, pid))
+        return self._keep(ProcessHandle(launch.attempt_id, folder, pid))
 
     def adopt(self, attempt_id: str) -> ProcessHandle | None:
         """Return the session of this attempt, if it ever began."""
@@ -272,7 +289,7 @@ class ProcessExecutor:
         folder = self.spool.folder(attempt_id)
         if folder is None:
             return None
-        handle = _handle_type(folder)(attempt_id, folder)
+        handle = ProcessHandle(attempt_id, folder)
         return handle if handle.state().is_over else self._keep(handle)
 
     def unarchived(self) -> list[str]:
@@ -358,10 +375,9 @@ class ProcessExecutor:
     # --- internals -------------------------------------------------------------------------------------------
 
     def _options(self, launch: Launch, folder: str) -> list[str]:
-        """Return the options of the supervisor (`supervisor.Options`). With a size, it creates a terminal."""
+        """Return the options of the supervisor (`supervisor.Options`). `terminal` is the size of the one it creates."""
         given = {
-            "rows": self._rows if launch.terminal else None,
-            "columns": self._columns if launch.terminal else None,
+            "terminal": f"{ROWS}x{COLUMNS}" if launch.terminal else None,
             "folder": folder,
             "cwd": os.path.abspath(launch.cwd),
             "grace": launch.grace,
@@ -470,10 +486,10 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _has_exited(pidfd: int) -> bool:
+def _has_exited(pidfd: int, within: float = 0.0) -> bool:
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(0))
+    return bool(poller.poll(within * 1000))
 
 
 def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
@@ -488,7 +504,7 @@ def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
 def _lost(folder: str, status: spool.SessionStatus | None) -> SessionState:
     if status is not None and status.boot_id != boot_id():
         message = "the machine was restarted while it ran"
-    elif status is None and spool.has_status_file(folder):
+    elif status is None and os.path.lexists(os.path.join(folder, STATUS)):
         message = "its final status cannot be read"
     elif not os.path.isdir(folder):
         message = f"its folder was deleted from the spool while it ran ({folder})"
@@ -544,25 +560,14 @@ def find_leftovers(folder: str, status: spool.SessionStatus | None) -> list[int]
         return []
     mark = os.fsencode(f"{MARK_VARIABLE}={folder}")
     living = {pid: fields for pid, fields in all_processes() if fields[0] not in (b"Z", b"X")}
-    marked = {pid for pid in living if mark in _environment(pid)}
-    group = {pid for pid, fields in living.items() if _is_in_group(fields, status)}
-    if not marked & group and not _is_agent_there(status):
-        group = set()
-    return [pid for pid in living if pid in marked or pid in group]
-
-
-def _is_in_group(fields: list[bytes], status: spool.SessionStatus | None) -> bool:
-    """Return whether the process is in the group or session with the agent's number, and not older than the agent."""
-    if status is None or status.pid is None or status.ticks is None:
-        return False
-    return str(status.pid).encode() in fields[2:4] and int(fields[19]) >= status.ticks
-
-
-def _is_agent_there(status: spool.SessionStatus | None) -> bool:
-    """Return whether the agent's pid still means the agent: it may be about to die, or a zombie."""
-    if status is None or status.pid is None or status.ticks is None:
-        return False
-    return start_ticks(status.pid) == status.ticks
+    found = {pid for pid in living if mark in _environment(pid)}
+    if status is not None and status.pid is not None and status.ticks is not None:
+        number = str(status.pid).encode()
+        # The group or session with the agent's number. Nobody in it is older than the agent, which may be a zombie.
+        group = {pid for pid, each in living.items() if number in each[2:4] and int(each[19]) >= status.ticks}
+        if found & group or start_ticks(status.pid) == status.ticks:
+            found |= group
+    return [pid for pid in living if pid in found]
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -590,70 +595,4 @@ def _kill_one(pid: int, ticks: int) -> None:
 def kill_and_wait(pidfd: int) -> None:
     """Send KILL and wait a moment for the process to end."""
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    poller.poll(_DEATH_SECONDS * 1000)
-
-
-# -- sessions in a terminal ------------------------------------------------------------------------------------
-
-LAST_SCREEN = "screen.txt"
-TERMINAL_MARK = "terminal"
-_KEYS_BYTES = 512
-"""A write of this size to a pipe is atomic on every POSIX system."""
-
-
-class TerminalHandle(ProcessHandle):
-    """One session in a terminal. `read_new("screen")` returns the raw bytes; `screen` renders them."""
-
-    channels: tuple[Channel, ...] = ("screen",)
-
-    def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
-        super().__init__(attempt_id, folder, child_pid)
-        self._renderer: BoundedScreen | None = None
-        self._unrendered = spool.OutputReader(folder, "screen")
-
-    def screen(self) -> list[str]:
-        """Return the rows of the screen. Rendering starts with the first call."""
-        if self._renderer is None:
-            self._renderer = BoundedScreen(*_size(self.folder))
-        while piece := self._unrendered.read():
-            self._renderer.feed(piece)
-        return self._renderer.display()
-
-    def send_keys(self, keys: str) -> bool:
-        """Type into the terminal. Return False if its session has ended or does not read."""
-        try:
-            fd = os.open(os.path.join(self.folder, "keys"), os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno in (errno.ENXIO, errno.ENOENT):
-                return False
-            raise
-        data = keys.encode("utf-8", "replace")
-        try:
-            for start in range(0, len(data), _KEYS_BYTES):
-                os.write(fd, data[start : start + _KEYS_BYTES])
-        except (BlockingIOError, BrokenPipeError):
-            return False
-        finally:
-            os.close(fd)
-        return True
-
-    def _conclude(self) -> SessionState:
-        """Save the last screen as text beside the recording."""
-        state = super()._conclude()
-        text = "\n".join(self.screen()).rstrip() + "\n"
-        with contextlib.suppress(OSError), open(os.path.join(self.folder, LAST_SCREEN), "w", encoding="utf-8") as file:
-            file.write(text)
-        return state
-
-
-def _handle_type(folder: str) -> type[ProcessHandle]:
-    """Return the type of handle for the session in the folder."""
-    return TerminalHandle if os.path.exists(os.path.join(folder, TERMINAL_MARK)) else ProcessHandle
-
-
-def _size(folder: str) -> tuple[int, int]:
-    """Return columns and rows as the supervisor recorded them: an engine that adopts the session does not know them."""
-    status = spool.read_session_status(folder)
-    return (COLUMNS, ROWS) if status is None else (status.columns or COLUMNS, status.rows or ROWS)
+    _has_exited(pidfd, within=_DEATH_SECONDS)

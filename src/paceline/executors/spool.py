@@ -25,6 +25,7 @@ import pwd
 import re
 import shutil
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -53,8 +54,13 @@ def make_private(folder: str) -> None:
             f"cannot create the folder {folder}: {error.strerror}; set PACELINE_HOME to a folder of yours"
         ) from error
     try:
-        _check_owner(folder, os.fstat(fd).st_uid)
-        if stat.S_IMODE(os.fstat(fd).st_mode) & _OTHERS:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise SpoolError(
+                f"{folder} belongs to {_user_name(found.st_uid)}, not to you ({_user_name(os.geteuid())});"
+                " set PACELINE_HOME to a folder of yours, or run as its owner"
+            )
+        if stat.S_IMODE(found.st_mode) & _OTHERS:
             os.fchmod(fd, PRIVATE_MODE)
     finally:
         os.close(fd)
@@ -85,14 +91,6 @@ def is_own_folder(path: str) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def _check_owner(folder: str, owner: int) -> None:
-    if owner != os.geteuid():
-        raise SpoolError(
-            f"{folder} belongs to {_user_name(owner)}, not to you ({_user_name(os.geteuid())});"
-            " set PACELINE_HOME to a folder of yours, or run as its owner"
-        )
 
 
 def _user_name(uid: int) -> str:
@@ -132,8 +130,6 @@ class SessionStatus(SessionState, frozen=True, kw_only=True):
     supervisor_pid: int | None = None
     supervisor_ticks: int | None = None
     ticks: int | None = None
-    rows: int | None = None
-    columns: int | None = None
     unit: str | None = None
     """The unit that the attempt was made for."""
     monotonic_at: float | None = None
@@ -141,10 +137,6 @@ class SessionStatus(SessionState, frozen=True, kw_only=True):
     timeout: float | None = None
     stall: float | None = None
     grace: float = DEFAULT_GRACE_SECONDS
-
-    @property
-    def final_state(self) -> SessionState:
-        return SessionState(**{name: getattr(self, name) for name in SessionState.__struct_fields__})
 
 
 _decode_status = msgspec.json.Decoder(SessionStatus).decode
@@ -385,7 +377,6 @@ def read_tail(folder: str, channel: Channel, most: int) -> bytes:
 
 
 def _later_starts(folder: str, channel: Channel) -> list[int]:
-    """Return the offsets at which the later files of a recording begin."""
     prefix = channel + "."
     try:
         names = os.listdir(folder)
@@ -414,10 +405,6 @@ def read_session_status(folder: str) -> SessionStatus | None:
 def is_no_file_free(error: OSError) -> bool:
     """Return whether a file could not be opened because too many are open, or memory is short."""
     return error.errno in _NO_FILE_FREE
-
-
-def has_status_file(folder: str) -> bool:
-    return os.path.lexists(os.path.join(folder, spool_writer.STATUS))
 
 
 def _read_status(path: str) -> bytes:
@@ -508,20 +495,6 @@ ROOM_RATIO = 0.9
 _BUCKET_SECONDS = 60.0
 
 
-class _Scan:
-    """One reading of the archive: what is left, by the minute, and how much must still go for the size."""
-
-    def __init__(self, names: Iterator[str], oldest_kept: float, excess_bytes: int) -> None:
-        self.names = names
-        self.oldest_kept = oldest_kept
-        self.excess_bytes = excess_bytes
-        self.bytes_by_minute: dict[int, int] = {}
-
-    def count(self, attempt: ArchivedAttempt) -> None:
-        minute = int(attempt.ended_at // _BUCKET_SECONDS)
-        self.bytes_by_minute[minute] = self.bytes_by_minute.get(minute, 0) + attempt.disk_bytes
-
-
 class ArchivePruner:
     """Keeps the archive of one spool within its limits. The caller knows which attempts a unit still needs.
 
@@ -534,10 +507,14 @@ class ArchivePruner:
     def __init__(self, spool: Spool, *, is_dry_run: bool = False) -> None:
         self._spool = spool
         self._is_dry_run = is_dry_run
-        self._scan: _Scan | None = None
+        self._unread: Iterator[str] | None = None
+        """What the present scan has not read."""
+        self._bytes_by_minute: Counter[int] = Counter()
+        """What it leaves, by the minute of its end."""
         self._next_scan_at = 0.0
         self._oldest_kept = 0.0
         self._excess_bytes = 0
+        """What must go for the size, of what has ended before the oldest that is kept."""
         self._owed = 0
         """How many attempts are to be read for those that were archived since."""
         self._would_remove: set[str] = set()
@@ -549,15 +526,18 @@ class ArchivePruner:
 
     def prune_step(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
         """Read a piece of the archive, and remove what is beyond the limits. Does nothing between two scans."""
-        if self._scan is None:
+        if self._unread is None:
             if 0 <= self._next_scan_at - now <= SCAN_SECONDS:  # else the clock was set back
                 self._owed = 0
                 return PruneResult()
-            self._scan = _Scan(self._spool.archived(), self._oldest_kept, self._excess_bytes)
-        result, is_complete = self._read_piece(self._scan, limits, is_needed, now)
-        self._owed = 0 if is_complete else max(0, self._owed - STEP_ATTEMPTS)
-        if is_complete:
-            self._end_scan(self._scan, limits, now)
+            self._unread = self._spool.archived()
+            self._bytes_by_minute.clear()
+        names = list(itertools.islice(self._unread, STEP_ATTEMPTS))
+        result = self._prune(names, limits, is_needed, now)
+        if len(names) < STEP_ATTEMPTS:
+            self._owed = 0
+            self._end_scan(limits, now)
+        self._owed = max(0, self._owed - STEP_ATTEMPTS)
         return msgspec.structs.replace(result, is_behind=self._owed >= STEP_ATTEMPTS)
 
     def prune_all(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
@@ -566,46 +546,42 @@ class ArchivePruner:
         for _ in range(2):
             self._next_scan_at = now - 1.0
             result += self.prune_step(limits, is_needed, now)
-            while self._scan is not None:
+            while self._unread is not None:
                 result += self.prune_step(limits, is_needed, now)
         return result
 
-    def _read_piece(
-        self, scan: _Scan, limits: OutputLimits, is_needed: IsNeeded, now: float
-    ) -> tuple[PruneResult, bool]:
-        """Read the next attempts of the scan. Return what was removed, and whether the scan is complete."""
+    def _prune(self, names: list[str], limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
         too_old = now - limits.max_age if limits.max_age is not None else float("-inf")
-        names = list(itertools.islice(scan.names, STEP_ATTEMPTS))
         present = (name for name in names if name not in self._would_remove)
         result = PruneResult()
         for attempt in filter(None, map(self._spool.archived_attempt, present)):
-            is_excess = attempt.ended_at < scan.oldest_kept and scan.excess_bytes > 0
+            is_excess = attempt.ended_at < self._oldest_kept and self._excess_bytes > 0
             is_beyond = attempt.ended_at < too_old or is_excess
             if not is_beyond or is_needed(attempt.name, self._spool.unit_of(attempt.name)):
-                scan.count(attempt)
+                self._bytes_by_minute[int(attempt.ended_at // _BUCKET_SECONDS)] += attempt.disk_bytes
                 continue
-            scan.excess_bytes -= attempt.disk_bytes
+            self._excess_bytes -= attempt.disk_bytes
             result += PruneResult(1, attempt.disk_bytes)
             if self._is_dry_run:
                 self._would_remove.add(attempt.name)
             else:
                 self._spool.remove_archived(attempt.name)
-        return result, len(names) < STEP_ATTEMPTS
+        return result
 
-    def _end_scan(self, scan: _Scan, limits: OutputLimits, now: float) -> None:
+    def _end_scan(self, limits: OutputLimits, now: float) -> None:
         """Find out how much must go for the size, and set the time of the next scan."""
-        self._scan = None
+        self._unread = None
         self._oldest_kept, self._excess_bytes = 0.0, 0
         self._next_scan_at = now + min(SCAN_SECONDS, (limits.max_age or SCAN_SECONDS) / 4)
         if limits.max_bytes is None:
             return
-        total = sum(scan.bytes_by_minute.values()) + _other_bytes(os.path.dirname(self._spool.root))
+        total = self._bytes_by_minute.total() + _other_bytes(os.path.dirname(self._spool.root))
         if total <= limits.max_bytes:
             return
         self._excess_bytes = total - int(limits.max_bytes * ROOM_RATIO)
         found = 0
-        for minute in sorted(scan.bytes_by_minute):
-            found += scan.bytes_by_minute[minute]
+        for minute in sorted(self._bytes_by_minute):
+            found += self._bytes_by_minute[minute]
             self._oldest_kept = (minute + 1) * _BUCKET_SECONDS
             if found >= self._excess_bytes:
                 break

@@ -68,8 +68,7 @@ class Options:
         self.grace = float(given["grace"])
         self.timeout = float(given.get("timeout", "inf"))
         self.stall = float(given.get("stall", "inf"))
-        self.rows = int(given.get("rows", "0"))
-        self.columns = int(given.get("columns", "0"))
+        self.terminal = [int(cells) for cells in given.get("terminal", "").split("x") if cells]
         self.start_by = float(given.get("start_by", "inf"))
         self.merged = "merged" in given
         self.lease = given.get("lease", "")
@@ -77,17 +76,6 @@ class Options:
         self.env = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         if "lc_ctype" in given:
             self.env["LC_CTYPE"] = given["lc_ctype"]
-
-
-class Agent:
-    """The agent's process and our ends of its channels."""
-
-    def __init__(self, pid: int, outputs: dict[int, Recording], terminal: int | None = None, keys_fd: int = -1) -> None:
-        self.pid = pid
-        self.ticks = start_ticks(pid)
-        self.outputs = outputs
-        self.terminal = terminal
-        self.keys_fd = keys_fd
 
 
 class NotStarted(Exception):
@@ -108,6 +96,10 @@ class Supervisor:
         self.timeout_at = self.monotonic_at + options.timeout
         self.lease = LeaseWatch(options.lease, options.start_by)
         self.message = ""
+        self.pid: int | None = None
+        self.ticks: int | None = None
+        self.outputs: dict[int, Recording] = {}
+        """Our ends of the agent's channels."""
         self.term_seen = False
         self.has_ended = False
         self.typed = b""
@@ -121,11 +113,13 @@ class Supervisor:
                 raise NotStarted("it was stopped before the agent ran")
             if time.clock_gettime(time.CLOCK_BOOTTIME) > self.options.start_by:
                 raise NotStarted("it could have started only after its leader, or its host, had lost its lease")
-            self.agent = start_in_terminal(self.options) if self.options.rows else start_on_pipes(self.options)
+            start = start_in_terminal if self.options.terminal else start_on_pipes
+            self.pid, self.outputs = start(self.options)
         except (NotStarted, OSError) as error:
             record_end(LOCK_FD, self.status("not_started", message=str(error)))
             return
-        self.recordings = list(self.agent.outputs.values())
+        self.ticks = start_ticks(self.pid)
+        self.recordings = list(self.outputs.values())
         self.quiet = QuietTime(self.options.stall, self.clock())
         record_running(LOCK_FD, self.status("running"))
         self.watch_outputs()
@@ -149,13 +143,11 @@ class Supervisor:
         self.term_seen = True
 
     def watch_outputs(self) -> None:
-        for fd in self.agent.outputs:
+        if self.options.terminal and os.path.exists("stdin"):
+            self.typed = contents("stdin")
+        for fd in self.outputs:
             os.set_blocking(fd, False)
-            self.poller.register(fd, select.POLLIN)
-        if self.agent.terminal is not None:
-            self.typed = contents("stdin") if os.path.exists("stdin") else b""
-            self.poller.register(self.agent.keys_fd, select.POLLIN)
-            self.await_room_for_keys()
+            self.poller.register(fd, select.POLLIN | select.POLLOUT if self.typed else select.POLLIN)
 
     def turn(self) -> None:
         """Wait for an event, and do what is due."""
@@ -187,9 +179,6 @@ class Supervisor:
     def serve(self, fd: int, event: int) -> None:
         if fd == self.wake_fd:
             os.read(fd, READ_BYTES)
-        elif fd == self.agent.keys_fd:
-            self.typed += os.read(fd, READ_BYTES)
-            self.await_room_for_keys()
         elif event & select.POLLOUT:
             self.type_keys(fd)
         else:
@@ -204,20 +193,13 @@ class Supervisor:
         except OSError:
             data = b""  # a terminal whose last user has gone reports an error
         if data:
-            self.agent.outputs[fd].write(data)
+            self.outputs[fd].write(data)
             return True
         self.poller.unregister(fd)
-        self.agent.outputs.pop(fd)
-        if fd == self.agent.terminal:
-            self.agent.terminal = None  # left open: the kernel would hang up on an agent that is still on its way out
-        else:
+        self.outputs.pop(fd)
+        if not self.options.terminal:  # left open: the kernel would hang up on an agent that is still on its way out
             os.close(fd)
         return False
-
-    def await_room_for_keys(self) -> None:
-        if self.agent.terminal is not None:
-            wanted = select.POLLIN | select.POLLOUT if self.typed else select.POLLIN
-            self.poller.modify(self.agent.terminal, wanted)
 
     def type_keys(self, fd: int) -> None:
         try:
@@ -226,7 +208,8 @@ class Supervisor:
             return
         except OSError:
             self.typed = b""
-        self.await_room_for_keys()
+        if not self.typed:
+            self.poller.modify(fd, select.POLLIN)
 
     def reap(self) -> None:
         """Reap orphans of the agent. The agent itself stays a zombie, so that nobody gets the number of its group."""
@@ -234,7 +217,7 @@ class Supervisor:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
-            if ended.si_pid == self.agent.pid:
+            if ended.si_pid == self.pid:
                 self.has_ended = True
                 return
             os.waitpid(ended.si_pid, 0)
@@ -247,11 +230,11 @@ class Supervisor:
         self.signal_group(signal.SIGTERM)
 
     def signal_group(self, number: int) -> None:
+        assert self.pid is not None
         try:
-            os.killpg(self.agent.pid, number)
-        except OSError as error:
-            if error.errno not in (errno.ESRCH, errno.EPERM):
-                raise
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
 
     # --- its end ---------------------------------------------------------------------------------------------
 
@@ -259,7 +242,8 @@ class Supervisor:
         """End the group, then reap the agent, then end all other descendants, then write the final status."""
         ended_at = time.time()
         self.signal_group(signal.SIGTERM)
-        _, code = os.waitpid(self.agent.pid, 0)
+        assert self.pid is not None
+        _, code = os.waitpid(self.pid, 0)
         end_descendants()
         self.drain()
         for recording in self.recordings:
@@ -282,23 +266,20 @@ class Supervisor:
 
     def drain(self) -> None:
         """Record what is still in the pipes, up to a bound: an unkillable process might still write."""
-        for fd in list(self.agent.outputs):
+        for fd in list(self.outputs):
             for _ in range(DRAIN_BYTES // READ_BYTES):
                 if not self.pump(fd):
                     break
 
     def status(self, phase: str, **more: Value) -> dict[str, Value]:
-        agent = getattr(self, "agent", None)
         return {
             "phase": phase,
             "boot_id": boot_id(),
             "supervisor_pid": os.getpid(),
             "supervisor_ticks": start_ticks(os.getpid()),
-            "pid": agent.pid if agent else None,
-            "ticks": agent.ticks if agent else None,
+            "pid": self.pid,
+            "ticks": self.ticks,
             "started_at": self.started_at,
-            "rows": self.options.rows or None,
-            "columns": self.options.columns or None,
             "unit": self.options.env.get("PACELINE_UNIT"),
             "monotonic_at": self.monotonic_at + self.frozen_seconds,
             "timeout": finite(self.options.timeout),
@@ -343,8 +324,11 @@ class QuietTime:
 # --- starting the agent --------------------------------------------------------------------------------------
 
 
-def start_on_pipes(options: Options) -> Agent:
-    """Start the agent with the file `stdin` as input and two pipes as outputs, or one for both."""
+def start_on_pipes(options: Options) -> tuple[int, dict[int, Recording]]:
+    """Start the agent with the file `stdin` as input and two pipes as outputs, or one for both.
+
+    Return its pid, and our ends of its channels.
+    """
     stdin = os.open("stdin" if os.path.exists("stdin") else os.devnull, os.O_RDONLY)
     out_read, out_write = os.pipe()
     outputs = {out_read: Recording("stdout")}
@@ -355,23 +339,18 @@ def start_on_pipes(options: Options) -> Agent:
     pid = fork_agent(options, (stdin, out_write, err_write))
     for fd in {stdin, out_write, err_write}:
         os.close(fd)
-    return Agent(pid, outputs)
+    return pid, outputs
 
 
-def start_in_terminal(options: Options) -> Agent:
+def start_in_terminal(options: Options) -> tuple[int, dict[int, Recording]]:
     """Start the agent in a terminal of its own, and record every byte written to it."""
-    if not os.path.exists("keys"):
-        os.mkfifo("keys", 0o600)
-    # Opened before the agent runs, so that an answer to its first word finds a reader. Opened for both directions, so
-    # that it does not report an end of file when a writer leaves.
-    keys_fd = os.open("keys", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     master, slave = os.openpty()
-    size = options.rows.to_bytes(2, sys.byteorder) + options.columns.to_bytes(2, sys.byteorder) + bytes(4)
+    size = b"".join(cells.to_bytes(2, sys.byteorder) for cells in options.terminal) + bytes(4)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
     outputs = {master: Recording("screen")}
     pid = fork_agent(options, (slave, slave, slave))
     os.close(slave)
-    return Agent(pid, outputs, master, keys_fd)
+    return pid, outputs
 
 
 def fork_agent(options: Options, channels: tuple[int, int, int]) -> int:
@@ -407,16 +386,13 @@ def become_agent(options: Options, channels: tuple[int, int, int], parent: int, 
         die_with(parent)
         for number, fd in enumerate(channels):
             os.dup2(fd, number)
-        if options.rows:
+        if options.terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         doing = f"cannot work in {options.cwd!r}"
         os.chdir(options.cwd)
         if not os.access(".", os.W_OK):
             raise PermissionError(errno.EACCES, "the folder is not writable")
-        # An ignored signal stays ignored after exec. Python ignores some, and a shell's background job ignores others.
-        for number in signal.valid_signals():
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+        reset_signals()
         doing = f"cannot run {options.argv[0]!r}"
         os.execvpe(options.argv[0], options.argv, options.env)
     except OSError as error:
@@ -426,8 +402,15 @@ def become_agent(options: Options, channels: tuple[int, int, int], parent: int, 
         os._exit(127)
 
 
-def end_descendants() -> None:
-    """End all processes that the agent left behind. As their parents end, they become our children."""
+def reset_signals() -> None:
+    """Handle no signal any more. An ignored one stays ignored after exec: Python and the shell's jobs ignore some."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_descendants(patience: float = LEFTOVER_SECONDS) -> None:
+    """End all processes that were left behind. As their parents end, they become our children."""
     begun = time.monotonic()
     asked: set[int] = set()
     while has_children():
@@ -435,7 +418,7 @@ def end_descendants() -> None:
         if quiet_for > UNKILLABLE_SECONDS:
             return
         for pid in children_of(os.getpid()):
-            if quiet_for > LEFTOVER_SECONDS:
+            if quiet_for > patience:
                 signal_one(pid, signal.SIGKILL)
             elif pid not in asked:
                 asked.add(pid)

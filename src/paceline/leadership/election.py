@@ -95,7 +95,10 @@ class LeaderLock:
 
     def take(self) -> bool:
         """Take the lock. Returns False while another process holds it."""
-        fd = self._open()
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
         if not _lock(fd):
             os.close(fd)
             return False
@@ -122,15 +125,9 @@ class LeaderLock:
         except OSError:
             return None
         try:
-            return None if _can_share(fd) else _read(fd)
+            return None if _is_granted(fd, fcntl.LOCK_SH) else _read(fd)
         finally:
             os.close(fd)
-
-    def _open(self) -> int:
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -160,17 +157,14 @@ def _lock(fd: int) -> bool:
     """Lock the file. Tries a few times, because a process that only inspects it holds it for a moment, too."""
     for nap in (0.0, 0.01, 0.02, 0.05, 0.1):
         time.sleep(nap)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        return True
+        if _is_granted(fd, fcntl.LOCK_EX):
+            return True
     return False
 
 
-def _can_share(fd: int) -> bool:
+def _is_granted(fd: int, kind: int) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -272,7 +266,9 @@ class FleetHomes:
         """
         running = [unit.attempt_id or "" for unit in self._store.running_units(also_cancelled=True)]
         others = [each for each in known_leaders(self._store) if each.owner != self._leader.owner]
-        old = [each for each in others[:-KEPT_LEADERS] if _has_started(each, running)]
+        old = [
+            each for each in others[:-KEPT_LEADERS] if any(attempt.startswith(f"{each.owner}-") for attempt in running)
+        ]
         known = [*old, *others[-KEPT_LEADERS:], self._leader]
         self._store.save_state(LEADERS_STATE, msgspec.json.encode(known))
         self._spool.neighbours = neighbours(known, Path(self._leader.home))
@@ -281,10 +277,6 @@ class FleetHomes:
     def keep_sessions(self) -> None:
         """Let the sessions on this machine run without a lease: only a worker here gives them one again."""
         self._lease.renew(0.0, math.inf)
-
-
-def _has_started(leader: Leader, attempt_ids: Iterable[str]) -> bool:
-    return any(attempt_id.startswith(f"{leader.owner}-") for attempt_id in attempt_ids)
 
 
 def want_lead(store: Store) -> None:

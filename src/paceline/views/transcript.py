@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from paceline.agents.dialect import TranscriptEntry
-from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
+from paceline.agents.stream.screen import BoundedScreen
 from paceline.agents.transcript_reader import TranscriptReader
 from paceline.errors import PacelineError
 from paceline.executors.process import LAST_SCREEN, TERMINAL_MARK
-from paceline.executors.spool import read_session_status, read_tail
+from paceline.executors.spool import read_tail
 from paceline.redaction import without_secrets
 from paceline.settings import Settings
 from paceline.store import Store, Unit
@@ -151,8 +151,6 @@ def _last_screen(folder: str) -> str:
 
 
 def _drawn(folder: str) -> str:
-    status = read_session_status(folder)
-    columns, rows = (status.columns, status.rows) if status is not None else (None, None)
-    screen = BoundedScreen(columns or COLUMNS, rows or ROWS)
+    screen = BoundedScreen()
     screen.feed(read_tail(folder, "screen", DRAWN_BYTES))
     return printable("\n".join(screen.display()).rstrip())
