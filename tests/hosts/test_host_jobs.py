@@ -24,7 +24,6 @@ from paceline.errors import (
 )
 from paceline.hosts.jobs import (
     OutputPiece,
-    PatchPiece,
     error_report,
     make_call,
     read_output,
@@ -355,7 +354,9 @@ async def test_the_change_in_a_workspace_is_read_as_it_is_there(machines: TwoMac
     write(f"{place.path}/new.txt", "new\n" * 100)
     piece = await machines.job(read_patch, place, 1000)
     assert piece.data.endswith(b"+new\n")
-    assert await machines.job(read_patch, place, 20) == PatchPiece(data=piece.data[:20], is_truncated=True)
+    assert await machines.job(read_patch, place, 20) == OutputPiece(
+        data=piece.data[:20], position=20, is_complete=False
+    )
 
 
 async def test_output_is_read_in_pieces(machines: TwoMachines) -> None:

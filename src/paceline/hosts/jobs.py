@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -70,12 +70,6 @@ class Job(Generic[Value]):
     def result(self) -> Value:
         """Return the result of work that is over."""
         return self._future.result(timeout=0)
-
-
-class Jobs(Protocol):
-    """Blocking work, such as git, on one machine."""
-
-    def start(self, work: Callable[..., Value], *arguments: object) -> Job[Value]: ...
 
 
 class BackgroundJobs:
@@ -148,18 +142,14 @@ _ERRORS: Final[dict[str, type[PacelineError]]] = {each.__name__: each for each i
 
 
 class OutputPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of what a session printed. The next one begins at `position`; after a complete one there is none."""
+    """A piece of what a session printed, or the beginning of a patch.
+
+    The next one begins at `position`; after a complete one there is none.
+    """
 
     data: bytes
     position: int
     is_complete: bool
-
-
-class PatchPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """The beginning of the change in a workspace, as a patch."""
-
-    data: bytes
-    is_truncated: bool
 
 
 class LeaderRepository(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -183,8 +173,8 @@ def read_output(attempt_id: str, channel: Channel, position: int | None, most: i
     raise NotImplementedError("a host reads this: start it as a job of the host")
 
 
-def read_patch(location: WorkspaceLocation, most: int) -> PatchPiece:
-    """Read the change in a workspace on a host, as it is there now."""
+def read_patch(location: WorkspaceLocation, most: int) -> OutputPiece:
+    """Read the beginning of the change in a workspace on a host, as it is there now."""
     raise NotImplementedError("a host reads this: start it as a job of the host")
 
 
@@ -210,7 +200,7 @@ JOBS: Final = (
     HostJob("write_patch", write_patch, tuple[WorkspaceLocation, str]),
     HostJob("commit_and_remove", commit_and_remove, tuple[WorkspaceLocation, str | None], Change | None),
     HostJob("remove_all", remove_all, tuple[tuple[WorkspaceLocation, ...], bool], dict[str, str]),
-    HostJob("read_patch", read_patch, tuple[WorkspaceLocation, int], PatchPiece),
+    HostJob("read_patch", read_patch, tuple[WorkspaceLocation, int], OutputPiece),
     HostJob("read_output", read_output, tuple[str, Channel, int | None, int], OutputPiece),
 )
 JOB_BY_NAME: Final = {job.name: job for job in JOBS}
@@ -270,11 +260,6 @@ def _is_numbered(name: str, given: str) -> bool:
     return given == name or (given.startswith(f"{name}-") and given.removeprefix(f"{name}-").isdecimal())
 
 
-def _check_commit(commit: str) -> None:
-    if not _COMMIT.fullmatch(commit):
-        raise WorkspaceError(f"the host answered with {commit!r:.80}, which is not the id of a commit")
-
-
 def write_wanted(call: Call, have: Iterable[str], file: Path) -> None:
     """Write a bundle of the commits that the call needs, for a worker that has the commits `have`.
 
@@ -287,19 +272,16 @@ def write_wanted(call: Call, have: Iterable[str], file: Path) -> None:
         raise InvalidInput(f"the call {call.call_id} is about a folder, which has no commits")
     have = tuple(have)
     if have and have[0].startswith(OF_SUBMODULE):
-        submodule = _submodule(call, leader, have[0].removeprefix(OF_SUBMODULE))
+        number = have[0].removeprefix(OF_SUBMODULE)
+        if not number.isdecimal() or int(number) >= len(leader.submodules):
+            raise InvalidInput(f"the call {call.call_id} has no submodule {number!r}")
+        submodule = leader.submodules[int(number)]
         write_bundle(submodule.clone, {f"{WANTED}base": submodule.commit}, have[1:], file)
         return
     refs = {f"{WANTED}base": location.base}
     if leader.tip is not None:
         refs[f"{WANTED}branch"] = leader.tip
     write_bundle(location.repository, refs, have, file)
-
-
-def _submodule(call: Call, leader: LeaderRepository, number: str) -> SubmoduleCommit:
-    if not number.isdecimal() or int(number) >= len(leader.submodules):
-        raise InvalidInput(f"the call {call.call_id} has no submodule {number!r}")
-    return leader.submodules[int(number)]
 
 
 def may_send(call: Call) -> bool:
@@ -372,7 +354,8 @@ def _remote_url(top: str, remote: str | None) -> str | None:
 def _take_commits(location: WorkspaceLocation, leader: LeaderRepository, change: Change, received: Path | None) -> None:
     if change.commit is None or location.branch is None or location.repository is None:
         return
-    _check_commit(change.commit)
+    if not _COMMIT.fullmatch(change.commit):
+        raise WorkspaceError(f"the host answered with {change.commit!r:.80}, which is not the id of a commit")
     if leader.remote is not None:
         take_branch(location.repository, leader.remote, location.branch, change.commit)
     elif received is not None:
@@ -397,17 +380,21 @@ class _Work(msgspec.Struct):
     """One piece of work. It is made into a call, then the worker does it, then its result is read."""
 
     future: "Future[Any]"
-    making: Job[Call] | None = None
+    job: Job[Any] | None
+    """What this machine does for it: makes the call, or reads the result."""
     call: Call | None = None
     received: Path | None = None
     """The file that the worker has sent for it."""
-    reading: Job[Any] | None = None
+
+    @property
+    def is_at_worker(self) -> bool:
+        return self.job is None
 
 
 class RemoteJobs:
     """The work of one host. Call ids begin with the owner: those of an earlier leader are none of this one's."""
 
-    def __init__(self, send: Callable[[Order], None], local: Jobs, *, owner: str) -> None:
+    def __init__(self, send: Callable[[Order], None], local: BackgroundJobs, *, owner: str) -> None:
         self.remote: str | None = None
         """Where branches are pushed to from the host."""
         self.gone: str | None = None
@@ -425,28 +412,26 @@ class RemoteJobs:
         if self.gone is not None:
             future.set_exception(HostLost(self.gone))
             return Job(future)
-        making = self._local.start(make_call, call_id, work, arguments, self.remote)
-        self._works[call_id] = _Work(future=future, making=making)
+        self._works[call_id] = _Work(future, self._local.start(make_call, call_id, work, arguments, self.remote))
         future.add_done_callback(lambda over: self._forget(call_id) if over.cancelled() else None)
         return Job(future)
 
     def step(self) -> None:
         """Move everything on."""
         for call_id, work in list(self._works.items()):
-            if work.making is not None and work.making.is_over:
-                self._finish_making(call_id, work)
-            if work.reading is not None and work.reading.is_over:
-                self._settle(call_id, work.reading.result)
-
-    def _finish_making(self, call_id: str, work: _Work) -> None:
-        assert work.making is not None
-        making, work.making = work.making, None
-        try:
-            work.call = making.result()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the work decides what it means
-            self._fail(call_id, error)
-        else:
-            self._send(work.call)
+            if work.job is None or not work.job.is_over:
+                continue
+            job, work.job = work.job, None
+            try:
+                result = job.result()
+            except Exception as error:  # noqa: BLE001 - whoever waits for the work decides what it means
+                self._forget(call_id).set_exception(error)
+                continue
+            if work.call is None:
+                work.call = result
+                self._send(result)
+            else:
+                self._forget(call_id).set_result(result)
 
     @property
     def is_busy(self) -> bool:
@@ -455,13 +440,13 @@ class RemoteJobs:
     def repeat(self) -> None:
         """Order everything again that has no result: a worker does no call twice."""
         for work in self._works.values():
-            if work.call is not None and work.reading is None:
+            if work.call is not None and work.is_at_worker:
                 self._send(work.call)
 
     def call_of(self, call_id: str) -> Call | None:
         """Return a call that the worker is at."""
         work = self._works.get(call_id)
-        return None if work is None or work.reading is not None else work.call
+        return work.call if work is not None and work.is_at_worker else None
 
     def receive(self, call_id: str, file: Path) -> None:
         """Keep the file that the worker has sent for a call, until its result is read."""
@@ -476,25 +461,14 @@ class RemoteJobs:
     def take(self, report: CallReport) -> None:
         """Begin to read the result of a call."""
         work = self._works.get(report.call_id)
-        if work is not None and work.call is not None and work.reading is None:
-            work.reading = self._local.start(read_result, work.call, report, work.received)
+        if work is not None and work.call is not None and work.is_at_worker:
+            work.job = self._local.start(read_result, work.call, report, work.received)
 
     def lose_all(self, reason: str) -> None:
         """End everything that has no result, and begin nothing more."""
         self.gone = reason
         for call_id in list(self._works):
-            self._fail(call_id, HostLost(reason))
-
-    def _settle(self, call_id: str, result: Callable[[], object]) -> None:
-        try:
-            value = result()
-        except Exception as error:  # noqa: BLE001 - the same
-            self._fail(call_id, error)
-        else:
-            self._forget(call_id).set_result(value)
-
-    def _fail(self, call_id: str, error: Exception) -> None:
-        self._forget(call_id).set_exception(error)
+            self._forget(call_id).set_exception(HostLost(reason))
 
     def _forget(self, call_id: str) -> "Future[Any]":
         work = self._works.pop(call_id)

@@ -211,6 +211,8 @@ class SessionOrder(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     begun_at: float | None = None
     is_command: bool = False
     """Whether it is a setup, a check or a delivery of the plan, whose output is recorded as a terminal shows it."""
+    is_begun: bool = False
+    """Whether it was ordered before: then it is not started, but read from its beginning, and reported."""
 
     @property
     def attempt_id(self) -> str:
@@ -289,28 +291,6 @@ class Joined(WorkerSettings, frozen=True, kw_only=True):
 # -- orders --------------------------------------------------------------------------------------------------
 
 
-class Follow(msgspec.Struct, frozen=True, kw_only=True, tag="follow"):
-    """Read a session from its beginning, and report it."""
-
-    attempt_id: str
-    provider: str
-    """The name by which its output is read; empty for a command of a plan, whose last output is reported."""
-    cwd: str = ""
-    output: str | None = None
-    begun_at: float | None = None
-
-
-def follow_of(order: SessionOrder) -> Follow:
-    """Return the order to follow a session that was ordered before."""
-    return Follow(
-        attempt_id=order.attempt_id,
-        provider="" if order.is_command else order.profile.provider,
-        cwd=order.task.cwd,
-        output=order.output,
-        begun_at=order.begun_at,
-    )
-
-
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """End a session. Without a grace it is killed."""
 
@@ -341,7 +321,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     """What the leader's repository adds."""
 
 
-Order = SessionOrder | Follow | Stop | Archive | Sweep | Call
+Order = SessionOrder | Stop | Archive | Sweep | Call
 NumberedOrder = tuple[int, Order]
 
 
@@ -365,7 +345,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True, tag="session", om
     """What became of a session since the last report. `state` is None if the host has never started it.
 
     A report with a state that is over is the last one: all output was read, and `summary.outcome` is known. The first
-    report after `Follow`, and no other, is about what was printed before.
+    report about a followed session, and no other, is about what was printed before.
     """
 
     attempt_id: str
@@ -393,11 +373,7 @@ class CallReport(msgspec.Struct, frozen=True, kw_only=True, tag="call", omit_def
     """Whether a `WorkspaceError` concerns the whole campaign."""
 
 
-class FactsReport(msgspec.Struct, frozen=True, kw_only=True, tag="facts"):
-    facts: HostFacts
-
-
-Report = SessionReport | CallReport | FactsReport
+Report = SessionReport | CallReport
 NumberedReport = tuple[int, Report]
 
 
@@ -406,6 +382,8 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
 
     joining: str
     load: HostLoad
+    facts: HostFacts | None = None
+    """None if they are as they were reported before."""
     reports: tuple[NumberedReport, ...] = ()
     is_leaving: bool = False
     """Whether the worker ends: its sessions continue, and a new worker of the same home finds them."""

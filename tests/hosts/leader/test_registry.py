@@ -22,7 +22,6 @@ from paceline.hosts.messages import (
     Archive,
     Call,
     CallReport,
-    Follow,
     HostFacts,
     HostLoad,
     JoinRequest,
@@ -139,8 +138,8 @@ def started(leader: Leader, attempt_id: str) -> RemoteSession:
     return handle
 
 
-def follow(attempt_id: str) -> Follow:
-    return Follow(attempt_id=attempt_id, provider="claude-code", cwd="/repo")
+def follow(attempt_id: str) -> SessionOrder:
+    return msgspec.structs.replace(order_of(attempt_id), is_begun=True)
 
 
 def running(attempt_id: str, **more: object) -> SessionReport:

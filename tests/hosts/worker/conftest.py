@@ -18,7 +18,7 @@ from paceline.agents.profile import AgentProfile
 from paceline.clock import Clock, SystemClock
 from paceline.executors.proc_table import all_processes
 from paceline.executors.process import MARK_VARIABLE, ProcessExecutor
-from paceline.hosts.messages import Follow, SessionOrder, follow_of
+from paceline.hosts.messages import SessionOrder
 from paceline.hosts.worker.sessions import HostContext
 from paceline.hosts.worker.worker import RunCall, Worker
 from paceline.leadership.host_lease import HostLease
@@ -67,8 +67,12 @@ class WorkerHost:
     def start(self, attempt: str, script: str, *, is_command: bool = False) -> SessionOrder:
         return self.order(attempt, "sh", "-c", script, is_command=is_command)
 
-    def follow(self, attempt: str) -> Follow:
-        return follow_of(self.order(attempt, "true"))
+    def follow(self, attempt: str, provider: str | None = None) -> SessionOrder:
+        """Return the order to follow a session, whose output is read by this name."""
+        order = msgspec.structs.replace(self.order(attempt, "true"), is_begun=True)
+        if provider is None:
+            return order
+        return msgspec.structs.replace(order, profile=msgspec.structs.replace(order.profile, provider=provider))
 
     def start_agent(self, attempt: str, transcript: bytes, *more: str) -> SessionOrder:
         """Return a session of an agent that prints the transcript, then does more."""

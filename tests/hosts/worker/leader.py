@@ -8,7 +8,6 @@ from paceline.errors import NotJoined
 from paceline.executors import OutputLimits
 from paceline.hosts.messages import (
     CallReport,
-    FactsReport,
     Joined,
     JoinRequest,
     NumberedOrder,
@@ -127,9 +126,6 @@ class ScriptedLeader:
 
     def ends_of(self, attempt_id: str) -> list[SessionReport]:
         return [each for each in self.of_session(attempt_id) if each.state is None or each.state.is_over]
-
-    def facts(self) -> list[FactsReport]:
-        return [each for each in self.reports if isinstance(each, FactsReport)]
 
     def results(self) -> list[CallReport]:
         return [each for each in self.reports if isinstance(each, CallReport)]

@@ -72,7 +72,7 @@ async def test_a_new_leader_gets_a_session_from_its_beginning_in_one_report(host
         await host.leader.restart()
         await host.leader.joined(2)
         seen = len(host.leader.reports)
-        await host.leader.give(msgspec.structs.replace(host.follow("a1"), provider="anthropic"))
+        await host.leader.give(host.follow("a1", provider="anthropic"))
         await host.leader.until(lambda: len(host.leader.of_session("a1")) > 1 and len(host.leader.reports) > seen)
         (host.work / "more").write_text(said.done())
         await asyncio.to_thread(gate.write_line)
@@ -95,7 +95,7 @@ async def test_a_session_that_ended_between_two_leaders_is_caught_up_on_and_then
         await host.leader.restart()
         await host.leader.joined(2)
         seen = len(host.leader.reports)
-        await host.leader.give(msgspec.structs.replace(host.follow("a1"), provider="anthropic"))
+        await host.leader.give(host.follow("a1", provider="anthropic"))
         await host.leader.until(lambda: len(host.leader.ends_of("a1")) == 2)
 
     again = [each for each in host.leader.reports[seen:] if isinstance(each, SessionReport)]

@@ -28,7 +28,7 @@ from paceline.engine.retention import workspace_host
 from paceline.errors import PacelineError, UnknownName
 from paceline.events import ATTEMPT_STARTS
 from paceline.executors.spool import read_tail
-from paceline.hosts.jobs import OutputPiece, PatchPiece, read_output, read_patch
+from paceline.hosts.jobs import OutputPiece, read_output, read_patch
 from paceline.hosts.worker.job_runner import output_piece
 from paceline.redaction import without_secrets
 from paceline.store import Unit
@@ -97,7 +97,7 @@ async def output_folder(context: ApiContext, unit: Unit, most: int) -> AsyncIter
             yield folder
 
 
-async def read_remote_patch(context: ApiContext, unit: Unit, most: int) -> PatchPiece | None:
+async def read_remote_patch(context: ApiContext, unit: Unit, most: int) -> OutputPiece | None:
     """Return the change of a unit that works on another host; None if it is known here, or nobody can ask the host."""
     place, host, engine = stored_location(unit.result), workspace_host(unit.result), context.engine
     if place is None or host is None or unit.state == "done" or not isinstance(engine, Engine):
@@ -290,7 +290,7 @@ async def get_diff(
     there = await read_remote_patch(context, unit, most_bytes)
     if there is not None:
         fields = msgspec.structs.asdict(unit_change(unit))
-        return UnitDiff(**fields, patch=plain_text(there.data), truncated=there.is_truncated)
+        return UnitDiff(**fields, patch=plain_text(there.data), truncated=not there.is_complete)
     return await asyncio.to_thread(unit_diff, unit, most_bytes=most_bytes)
 
 

@@ -3,16 +3,13 @@
 import os
 import re
 import shlex
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time
-from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
+from paceline.hosts.launchers.interface import WorkerStart, run_program, start_digest, worker_home, write_private
 from paceline.settings import HostSettings
 
 COMMAND_SECONDS: Final = 120.0
@@ -78,34 +75,17 @@ class CommandLauncher:
             return None
 
     def _run(self, command: tuple[str, ...], worker: WorkerStart | None = None) -> tuple[int, str]:
-        """Return the exit code, and the end of the output."""
         argv = [self._filled(word, worker) for word in command]
-        with tempfile.TemporaryFile() as output:  # a pipe would stay open as long as what the command leaves behind
-            try:
-                process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=self._environ,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                reason = "there is no such program" if isinstance(error, FileNotFoundError) else error.strerror
-                raise LaunchFailed(
-                    f"{self._which(command)} cannot be run: {reason}; install it, or correct it"
-                ) from error
-            try:
-                code = process.wait(timeout=COMMAND_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                raise LaunchFailed(
-                    f"{self._which(command)} did not return within {COMMAND_SECONDS:g} s; it must leave the worker "
-                    "behind, for example with systemd-run"
-                ) from None
-            output.seek(0)
-            return code, output.read().decode(errors="replace").strip()[-_LONGEST_SHOWN:] or "it printed nothing"
+        silent = (
+            f"{self._which(command)} did not return within {COMMAND_SECONDS:g} s; it must leave the worker "
+            "behind, for example with systemd-run"
+        )
+        try:
+            result = run_program(argv, seconds=COMMAND_SECONDS, silent=silent, environ=self._environ, merged=True)
+        except OSError as error:
+            reason = "there is no such program" if isinstance(error, FileNotFoundError) else error.strerror
+            raise LaunchFailed(f"{self._which(command)} cannot be run: {reason}; install it, or correct it") from error
+        return result.code, result.output.strip()[-_LONGEST_SHOWN:] or "it printed nothing"
 
     def _filled(self, word: str, worker: WorkerStart | None) -> str:
         host = self._host

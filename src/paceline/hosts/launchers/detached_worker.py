@@ -24,7 +24,7 @@ import msgspec
 from paceline.errors import LaunchFailed, PacelineError
 from paceline.executors.proc_table import boot_id, has_ended, start_ticks
 from paceline.executors.spool import make_private
-from paceline.hosts.launchers.interface import WorkerStart, start_digest, write_private
+from paceline.hosts.launchers.interface import WorkerStart, last_words, read_record, start_digest, write_private
 
 MARK: Final = "paceline-worker: "
 TOKEN_FILE: Final = "token"
@@ -72,7 +72,6 @@ class LaunchAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What became of a request: the process of the worker, if one runs, or what went wrong."""
 
     pid: int | None = None
-    is_new: bool = False
     error: str | None = None
 
 
@@ -82,7 +81,7 @@ def start_detached(worker: WorkerStart, environ: Mapping[str, str]) -> LaunchAns
     make_private(str(home))
     with one_at_a_time(home):
         order = start_digest(worker)
-        record = _record(home)
+        record = read_record(home / RECORD_FILE, WorkerRecord)
         pid = _pid(record)
         if pid is not None and record is not None and (record.order, record.version) == (order, version("paceline")):
             return LaunchAnswer(pid=pid)
@@ -103,12 +102,12 @@ def start_detached(worker: WorkerStart, environ: Mapping[str, str]) -> LaunchAns
             if _pid(started) is None:
                 raise LaunchFailed(f"the worker ended at once: {_tail(home / LOG_FILE)}")
             time.sleep(_POLL_SECONDS)
-        return LaunchAnswer(pid=pid, is_new=True)
+        return LaunchAnswer(pid=pid)
 
 
 def detached_pid(home: Path) -> int | None:
     """Return the process of the worker that was started in this home; None if it is gone."""
-    return _pid(_record(home))
+    return _pid(read_record(home / RECORD_FILE, WorkerRecord))
 
 
 def stop_detached(home: Path) -> None:
@@ -116,7 +115,7 @@ def stop_detached(home: Path) -> None:
     if not home.is_dir():
         return
     with one_at_a_time(home):
-        record = _record(home)
+        record = read_record(home / RECORD_FILE, WorkerRecord)
         if (pid := _pid(record)) is not None:
             _end(pid, record)
 
@@ -197,13 +196,6 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _record(home: Path) -> WorkerRecord | None:
-    try:
-        return msgspec.json.decode((home / RECORD_FILE).read_bytes(), type=WorkerRecord)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
 def _write_record(home: Path, pid: int, order: str) -> WorkerRecord:
     record = WorkerRecord(
         pid=pid, boot_id=boot_id(), start_ticks=start_ticks(pid), version=version("paceline"), order=order
@@ -244,8 +236,8 @@ def _log(home: Path) -> Iterator[int]:
 
 
 def _tail(path: Path) -> str:
-    lines = path.read_bytes()[-_LONGEST_SHOWN:].decode(errors="replace").strip().splitlines()
-    return " / ".join(lines[-_SHOWN_LINES:]) or "it printed nothing"
+    printed = path.read_bytes()[-_LONGEST_SHOWN:].decode(errors="replace")
+    return last_words(printed, lines=_SHOWN_LINES, most=_LONGEST_SHOWN)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,87 @@
 """How a worker is started on a host, whatever the host is: one protocol for ssh, Slurm, Ray and commands.
 
-Never here: when a worker is started (`leader/worker_supervision.py`), and what it does (`hosts/worker`).
+Here too: what all of them do, running a program and keeping a record in a file. Never here: when a worker is started
+(`leader/worker_supervision.py`), and what it does (`hosts/worker`).
 """
 
+import contextlib
 import hashlib
 import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from paceline.errors import LaunchFailed
+from paceline.executors.spool_writer import replace_file
 from paceline.settings import HostSettings
+
+Record = TypeVar("Record")
 
 
 def write_private(path: Path, text: str) -> None:
     """Write the file whole or not at all. Nobody else can read it at any moment."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(text)
-    fresh.replace(path)
+    replace_file(str(path), text.encode(), fresh=str(path.with_name(f".{path.name}.{os.getpid()}")))
+
+
+def read_record(path: Path, kind: type[Record]) -> Record | None:
+    """Return what the file holds; None if it is not there or cannot be read."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    return None
+
+
+class ProgramResult(NamedTuple):
+    """The exit code of a program, and what it printed."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def last_words(printed: str, *, lines: int = 0, most: int = 300) -> str:
+    """Return the end of what a program printed in one line. Without `lines`, all of them count."""
+    return " / ".join(printed.strip().splitlines()[-lines:])[-most:] or "it printed nothing"
+
+
+def run_program(
+    argv: Sequence[str],
+    *,
+    seconds: float,
+    silent: str,
+    environ: Mapping[str, str] | None = None,
+    content: bytes = b"",
+    merged: bool = False,
+) -> ProgramResult:
+    """Run a program with the content as its input. With `merged`, what it prints as errors is part of its output.
+
+    Raise `LaunchFailed(silent)` after this time, when it was killed with all that it started, and `OSError` if it
+    cannot be run.
+    """
+    # Pipes would stay open as long as what the program leaves behind.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if content else subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if merged else errors,
+            env=environ,
+            start_new_session=True,
+        )
+        try:
+            process.communicate(content or None, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise LaunchFailed(silent) from None
+        output.seek(0)
+        errors.seek(0)
+        printed = [file.read().decode(errors="replace") for file in (output, errors)]
+        return ProgramResult(process.returncode, *printed)
 
 
 class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +89,10 @@ class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """The name of the host."""
-    connect: tuple[str, ...]
+    connect: tuple[str, ...] = ()
     """The URLs of the leader, as the host reaches them. The worker tries one after the other."""
-    token: str
-    """The token of the host, `NAME.SECRET`."""
+    token: str = ""
+    """The token of the host, `NAME.SECRET`. Without one, it only finds a worker by its home."""
     labels: tuple[str, ...] = ()
     home: str
     """The folder of the worker on the host. `~` at its beginning is the home of the user there."""

@@ -6,7 +6,6 @@ Ray; it is run with the Python that has it. Never here: an import of Ray.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers import detached_worker, ray_actor
 from paceline.hosts.launchers.detached_worker import LaunchAnswer
-from paceline.hosts.launchers.interface import WorkerStart, worker_home
+from paceline.hosts.launchers.interface import WorkerStart, last_words, run_program, worker_home
 from paceline.settings import HostSettings
 
 SCRIPT_SECONDS: Final = 180.0
@@ -31,7 +30,7 @@ class RayLauncher:
     def __init__(self, host: HostSettings, environ: Mapping[str, str]) -> None:
         self._host = host
         self._environ = {name: value for name, value in environ.items() if not name.startswith("PACELINE_")}
-        self._nobody = WorkerStart(name=host.name, connect=(), token="", home=worker_home(host))
+        self._nobody = WorkerStart(name=host.name, home=worker_home(host))
 
     def start(self, worker: WorkerStart) -> None:
         if self._ask("start", worker) is None:
@@ -76,26 +75,15 @@ class RayLauncher:
 
     def _run_script(self, request: Mapping[str, object]) -> dict[str, Any]:
         python = os.path.expanduser(self._host.ray_python or sys.executable)
+        argv, content = [python, str(Path(ray_actor.__file__))], json.dumps(request).encode()
+        silent = f"host {self._host.name}: Ray did not answer within {SCRIPT_SECONDS:g} s; look at `ray status`"
         try:
-            done = subprocess.run(
-                [python, str(Path(ray_actor.__file__))],
-                input=json.dumps(request),
-                env=self._environ,
-                capture_output=True,
-                text=True,
-                timeout=SCRIPT_SECONDS,
-                check=False,
-            )
+            done = run_program(argv, seconds=SCRIPT_SECONDS, silent=silent, environ=self._environ, content=content)
         except OSError as error:
             fix = "set ray_python to a Python with Ray"
             raise LaunchFailed(f"host {self._host.name}: {python} cannot be run: {error.strerror}; {fix}") from error
-        except subprocess.TimeoutExpired:
-            fix = "look at `ray status`"
-            raise LaunchFailed(
-                f"host {self._host.name}: Ray did not answer within {SCRIPT_SECONDS:g} s; {fix}"
-            ) from None
-        for line in done.stdout.splitlines():
+        for line in done.output.splitlines():
             if line.startswith(ray_actor.MARK):
                 return dict(json.loads(line.removeprefix(ray_actor.MARK)))
-        said = " / ".join(done.stderr.strip().splitlines()[-3:])[-_LONGEST_SHOWN:] or "it printed nothing"
-        raise LaunchFailed(f"host {self._host.name}: {python} ended with exit code {done.returncode}: {said}")
+        said = last_words(done.errors, lines=3, most=_LONGEST_SHOWN)
+        raise LaunchFailed(f"host {self._host.name}: {python} ended with exit code {done.code}: {said}")

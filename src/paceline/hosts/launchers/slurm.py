@@ -12,7 +12,6 @@ because the next one waits for those of its name to end (`--dependency=singleton
 """
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import secrets
@@ -32,8 +31,17 @@ import msgspec
 from paceline.errors import LaunchFailed
 from paceline.executors.proc_table import boot_id
 from paceline.executors.spool import Spool, is_locked, make_private, read_session_status, spool_root
+from paceline.executors.supervisor import LIBC, PR_SET_CHILD_SUBREAPER
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time, worker_argv, worker_environment
-from paceline.hosts.launchers.interface import WorkerStart, start_digest, worker_home, write_private
+from paceline.hosts.launchers.interface import (
+    WorkerStart,
+    last_words,
+    read_record,
+    run_program,
+    start_digest,
+    worker_home,
+    write_private,
+)
 from paceline.hosts.messages import END_VARIABLE, allocation_end
 from paceline.settings import HostSettings
 
@@ -51,7 +59,6 @@ NEWS_SECONDS: Final = 3.0
 """How long the worker has to report that it leaves, and the ends of its sessions: it reports news at once."""
 GOODBYE_SECONDS: Final = 20.0
 """How long a worker may take to end."""
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _SQUEUE_SECONDS: Final = 30.0
 """How long Slurm may take to answer: a busy controller needs seconds."""
 
@@ -77,15 +84,11 @@ class PilotState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_order(home: Path) -> PilotOrder | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((home / ORDER_FILE).read_bytes(), type=PilotOrder)
-    return None
+    return read_record(home / ORDER_FILE, PilotOrder)
 
 
 def read_state(home: Path) -> PilotState | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((home / STATE_FILE).read_bytes(), type=PilotState)
-    return None
+    return read_record(home / STATE_FILE, PilotState)
 
 
 class Pilot:
@@ -119,7 +122,7 @@ class Pilot:
 
     def _watch_signals(self) -> None:
         """Wake up for signals. Processes that others leave behind become children, so they stay in the allocation."""
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         signal.set_wakeup_fd(self._signal_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._warn)
@@ -184,13 +187,12 @@ class Pilot:
     def _end_worker(self) -> None:
         if self._worker is None:
             return
-        worker, give_up_at = self._worker, time.monotonic() + GOODBYE_SECONDS
+        worker = self._worker
         worker.terminate()
+        self._wait_for_worker(GOODBYE_SECONDS)
         while self._worker is not None:
-            if time.monotonic() > give_up_at:
-                worker.kill()
-            self._wait(POLL_SECONDS)
-            self._reap()
+            worker.kill()
+            self._wait_for_worker(POLL_SECONDS)
 
     def _write_state(self) -> None:
         state = PilotState(
@@ -298,7 +300,6 @@ STOP_SECONDS: Final = 60.0
 PILOT_LOG: Final = "pilot.log"
 _JOB_FILE: Final = "pilot-job"
 _POLL_SECONDS: Final = 0.5
-_LONGEST_SHOWN: Final = 300
 _SHOWN_LINES: Final = 3
 _OVER: Final = frozenset({"COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"})
 _STUCK: Final = ("launch failed requeued held", "BadConstraints", "JobHeldAdmin", "PartitionDown", "InvalidQOS")
@@ -377,7 +378,6 @@ class SlurmLauncher:
     # -- jobs ----------------------------------------------------------------------------------------------
 
     def _jobs(self) -> list[PilotJob]:
-        """Return the pilots of this host that run or wait."""
         return [job for job in self._listed() if job.state not in _OVER]
 
     def _listed(self) -> list[PilotJob]:
@@ -422,8 +422,8 @@ class SlurmLauncher:
         if job_id is None or (state is not None and state.job == job_id):
             return
         log = self._home / PILOT_LOG
-        lines = log.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:] if log.exists() else []
-        said = " / ".join(lines)[-_LONGEST_SHOWN:] or "it printed nothing"
+        printed = log.read_text(errors="replace") if log.exists() else ""
+        said = last_words(printed, lines=_SHOWN_LINES)
         fix = f"look at {log}; a Python with Paceline on the nodes is named with `python`"
         raise LaunchFailed(f"host {self._host.name}: job {job_id} ended before its worker started: {said}; {fix}")
 
@@ -451,28 +451,19 @@ class SlurmLauncher:
         write_private(self._home / ORDER_FILE, msgspec.json.encode(order).decode())
 
     def _run(self, program: str, *arguments: str, text: str = "") -> str:
+        who = f"host {self._host.name}: {program}"
+        silent = f"{who} did not answer within {COMMAND_SECONDS:g} s; look at `scontrol ping`"
+        argv = [program, *arguments]
         try:
-            done = subprocess.run(
-                [program, *arguments],
-                input=text,
-                env=self._environ,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_SECONDS,
-                check=False,
+            done = run_program(
+                argv, seconds=COMMAND_SECONDS, silent=silent, environ=self._environ, content=text.encode()
             )
         except FileNotFoundError:
             fix = "run the leader on a machine that submits jobs to Slurm"
-            raise LaunchFailed(f"host {self._host.name}: {program} is not installed here; {fix}") from None
-        except subprocess.TimeoutExpired:
-            fix = "look at `scontrol ping`"
-            raise LaunchFailed(
-                f"host {self._host.name}: {program} did not answer within {COMMAND_SECONDS:g} s; {fix}"
-            ) from None
-        if done.returncode != 0:
-            what = " / ".join((done.stderr or done.stdout).strip().splitlines())[-_LONGEST_SHOWN:]
-            raise LaunchFailed(f"host {self._host.name}: {program} refused: {what or 'it printed nothing'}")
-        return done.stdout
+            raise LaunchFailed(f"{who} is not installed here; {fix}") from None
+        if done.code != 0:
+            raise LaunchFailed(f"{who} refused: {last_words(done.errors or done.output)}")
+        return done.output
 
 
 def _option(key: str, value: str) -> str:

@@ -32,7 +32,7 @@ import msgspec
 
 from paceline.errors import LaunchFailed
 from paceline.hosts.launchers.detached_worker import MARK, LaunchAnswer
-from paceline.hosts.launchers.interface import WorkerStart, worker_home
+from paceline.hosts.launchers.interface import ProgramResult, WorkerStart, run_program, worker_home
 from paceline.settings import HostSettings
 
 CONNECT_SECONDS: Final = 15
@@ -52,30 +52,30 @@ OPTIONS: Final = (
 _SSH_FAILED: Final = 255
 _LONGEST_SHOWN: Final = 400
 _ADVICE: Final = (
-    (r"host key verification failed|remote host identification has changed", "its key is not known or has changed"),
-    (r"permission denied|too many authentication failures", "it does not accept your key"),
-    (r"could not resolve|name or service not known|temporary failure in name", "its name cannot be resolved"),
-    (r"connection refused", "nothing listens there"),
-    (r"timed out|no route to host|network is unreachable|operation timed out", "it does not answer"),
-)
-_FIXES: Final = {
-    "its key is not known or has changed": "check the key, and connect once by hand to accept it: ssh {destination}",
-    "it does not accept your key": (
-        "let `ssh -o BatchMode=yes {destination} true` work first: ssh-copy-id {destination}, or ssh-add for one with "
-        "a passphrase"
+    (
+        r"host key verification failed|remote host identification has changed",
+        "its key is not known or has changed",
+        "check the key, and connect once by hand to accept it: ssh {destination}",
     ),
-    "its name cannot be resolved": "correct the name, or add it to ~/.ssh/config",
-    "nothing listens there": "start its SSH server, or correct the port: ssh://user@host:port",
-    "it does not answer": "start the machine, or check the network and its firewall",
-}
-
-
-class SshResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program printed on the other machine, and its exit code."""
-
-    code: int
-    output: str
-    errors: str
+    (
+        r"permission denied|too many authentication failures",
+        "it does not accept your key",
+        "let `ssh -o BatchMode=yes {destination} true` work first: ssh-copy-id {destination}, or ssh-add for one with "
+        "a passphrase",
+    ),
+    (
+        r"could not resolve|name or service not known|temporary failure in name",
+        "its name cannot be resolved",
+        "correct the name, or add it to ~/.ssh/config",
+    ),
+    (r"connection refused", "nothing listens there", "start its SSH server, or correct the port: ssh://user@host:port"),
+    (
+        r"timed out|no route to host|network is unreachable|operation timed out",
+        "it does not answer",
+        "start the machine, or check the network and its firewall",
+    ),
+)
+"""What ssh prints, what it means, and what to do about it."""
 
 
 class SshConnection:
@@ -90,33 +90,23 @@ class SshConnection:
         """Return the command that connects. Arguments before the destination are options of ssh."""
         return ["ssh", *OPTIONS, *self.options, *arguments, "--", self.destination]
 
-    def run(self, script: str, content: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> SshResult:
+    def run(self, script: str, content: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> ProgramResult:
         """Run a script of the POSIX shell there, with the content as its input.
 
         Raise `LaunchFailed` if the machine cannot be reached or does not answer in time. Any login shell of the user
         there understands the one quoted word after `sh -c`.
         """
         argv = [*self.argv("-T"), f"exec sh -c {shlex.quote(script)}"]
+        silent = (
+            f"host {self.host}: ssh {self.destination} did not finish within {seconds:g} s; check the load there, "
+            "and that its login files do not wait for input"
+        )
         try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
+            result = run_program(argv, seconds=seconds, silent=silent, content=content)
         except OSError as error:
             raise LaunchFailed(
                 f"host {self.host}: ssh cannot be run here ({error.strerror}); install the OpenSSH client"
             ) from error
-        try:
-            output, errors = process.communicate(content, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise LaunchFailed(
-                f"host {self.host}: ssh {self.destination} did not finish within {seconds:g} s; check the load there, "
-                "and that its login files do not wait for input"
-            ) from None
-        result = SshResult(
-            code=process.returncode, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
-        )
         if result.code == _SSH_FAILED:
             raise LaunchFailed(self.failure(result.errors))
         return result
@@ -124,11 +114,11 @@ class SshConnection:
     def failure(self, errors: str) -> str:
         """Return what is wrong with the connection, and what to do about it, by what ssh has printed."""
         last = last_line_of(errors) or "ssh gave no reason"
-        found = next((what for pattern, what in _ADVICE if re.search(pattern, errors, re.IGNORECASE)), None)
-        if found is None:
-            return f"host {self.host}: ssh {self.destination} failed: {last}; try it by hand"
-        fix = _FIXES[found].format(destination=self.destination)
-        return f"host {self.host}: ssh {self.destination} failed, {found} ({last}); {fix}"
+        for pattern, what, fix in _ADVICE:
+            if re.search(pattern, errors, re.IGNORECASE):
+                fix = fix.format(destination=self.destination)
+                return f"host {self.host}: ssh {self.destination} failed, {what} ({last}); {fix}"
+        return f"host {self.host}: ssh {self.destination} failed: {last}; try it by hand"
 
 
 def last_line_of(text: str) -> str:
@@ -249,7 +239,6 @@ def _probe(connection: SshConnection) -> dict[str, list[str]]:
 
 
 def _suitable_python(connection: SshConnection, found: list[str]) -> str:
-    """Return the first Python that is new enough."""
     versions = []
     for entry in found:
         path, _, version = entry.rpartition(" ")
@@ -319,16 +308,13 @@ class SshTunnel:
         if self.is_open:
             return
         self.close()
-        refused = ""
         for port in self._ports:
             refused = self._try(port)
             if not refused:
                 self.port = port
                 return
             if "forwarding failed" not in refused:
-                break
-        if "forwarding failed" not in refused:
-            raise LaunchFailed(self._connection.failure(refused))
+                raise LaunchFailed(self._connection.failure(refused))
         ports = ", ".join(str(port) for port in self._ports)
         raise LaunchFailed(
             f"host {self._connection.host}: no tunnel back to the leader can be opened there (ports {ports}): allow "
@@ -406,6 +392,7 @@ class SshLauncher:
         assert host.ssh is not None
         self._host = host
         self._connection = SshConnection(host.name, host.ssh, options)
+        self._nobody = WorkerStart(name=host.name, home=worker_home(host))
 
     def install(self) -> bool:
         """Install Paceline there, unless it is the same already or the host brings its own. Return whether it did."""
@@ -416,18 +403,14 @@ class SshLauncher:
         self._ask("start", worker)
 
     def is_alive(self) -> bool | None:
-        answer = self._ask("alive", self._nameless(), if_missing=LaunchAnswer())
+        answer = self._ask("alive", self._nobody, if_missing=LaunchAnswer())
         return answer.pid is not None
 
     def stop(self) -> None:
-        self._ask("stop", self._nameless(), if_missing=LaunchAnswer())
+        self._ask("stop", self._nobody, if_missing=LaunchAnswer())
 
     def describe(self) -> str:
         return f"ssh {self._host.ssh}"
-
-    def _nameless(self) -> WorkerStart:
-        """Return what finds the worker: its home, and no secret."""
-        return WorkerStart(name=self._host.name, connect=(), token="", home=worker_home(self._host))
 
     def _ask(self, action: str, worker: WorkerStart, *, if_missing: LaunchAnswer | None = None) -> LaunchAnswer:
         """Run the host's own side of a launch, in the environment of a login: agent CLIs are on its PATH."""
@@ -447,9 +430,6 @@ class SshLauncher:
                 f"host {self._host.name}: there is no Python with Paceline at {path}; install it, or correct python in "
                 "the settings of the host"
             )
-        return self._answer(result)
-
-    def _answer(self, result: SshResult) -> LaunchAnswer:
         lines = [line for line in result.output.splitlines() if line.startswith(MARK)]
         if not lines:
             words = last_line_of(result.errors) or last_line_of(result.output) or "it printed nothing"

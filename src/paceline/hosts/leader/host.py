@@ -23,7 +23,7 @@ from paceline.detect import StreamReader
 from paceline.errors import HostLost
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Executor, Handle, SessionState, output_problem
 from paceline.hosts import messages
-from paceline.hosts.jobs import Jobs, RemoteJobs
+from paceline.hosts.jobs import BackgroundJobs, RemoteJobs
 from paceline.leadership.election import LeaderLease
 from paceline.settings import HostSettings
 from paceline.store import Unit
@@ -74,7 +74,7 @@ class LocalHost:
     name = LOCAL
 
     def __init__(
-        self, executor: Executor, jobs: Jobs, *, home: Path, environ: Mapping[str, str], lead: LeaderLease
+        self, executor: Executor, jobs: BackgroundJobs, *, home: Path, environ: Mapping[str, str], lead: LeaderLease
     ) -> None:
         self.executor = executor
         self.jobs = jobs
@@ -254,7 +254,6 @@ def _plausible_summary(summary: RunSummary) -> RunSummary:
 
 
 def _bounded(value: float | None, largest: float) -> float | None:
-    """Return the value, or None if it is outside of what it can be."""
     return value if value is not None and -largest <= value <= largest else None
 
 
@@ -269,7 +268,7 @@ class RemoteHost:
         self,
         name: str,
         facts: messages.HostFacts | None,
-        local_jobs: Jobs,
+        local_jobs: BackgroundJobs,
         *,
         owner: str,
         now: Callable[[], float],
@@ -324,7 +323,7 @@ class RemoteHost:
             session = self.sessions[order.attempt_id] = RemoteSession(order, self.name, is_new=False)
             session.is_catching_up = True
             if self.jobs.gone is None:
-                self._send(messages.follow_of(order))
+                self._send(msgspec.structs.replace(order, is_begun=True))
             else:
                 session.lose(self.jobs.gone)
         return session
@@ -402,7 +401,7 @@ class RemoteHost:
             self._send(session.order)
         else:  # also one that is not in the list: only an answer within this joining can say that it is gone
             session.is_catching_up = True
-            self._send(messages.follow_of(session.order))
+            self._send(msgspec.structs.replace(session.order, is_begun=True))
         session.is_killed = False
         if session.stop_grace is not None:
             self._send(messages.Stop(attempt_id=session.attempt_id, grace=session.stop_grace))

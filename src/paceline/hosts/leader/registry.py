@@ -248,6 +248,9 @@ class HostRegistry:
         """Take in what a worker reports. Reports that were seen before are left out."""
         host = self._joined(name, reports.joining)
         host.load, host.is_leaving = reports.load, reports.is_leaving
+        if reports.facts not in (None, host.facts):
+            host.facts = reports.facts
+            self.save()
         before = host.last_report
         for number, report in reports.reports:
             if number <= host.last_report:
@@ -259,10 +262,7 @@ class HostRegistry:
                         host.sessions[report.attempt_id].take(report)
                 case messages.CallReport():
                     host.jobs.take(report)
-                case messages.FactsReport():
-                    host.facts = report.facts
-                    self.save()
-        if host.last_report > before or reports.is_leaving:
+        if host.last_report > before or reports.is_leaving or reports.facts is not None:
             self.wake()
         return messages.ReportsTaken(now=self._now(), through=host.last_report)
 

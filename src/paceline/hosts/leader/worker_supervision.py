@@ -98,7 +98,7 @@ class WorkerSupervision:
         self._now = now
         self._began = now()
         self._tended: dict[str, _Tended] = {}
-        self._running: set[asyncio.Future[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def run(self) -> None:
@@ -131,17 +131,21 @@ class WorkerSupervision:
     def look_through(self) -> None:
         """Begin what each host needs now."""
         states = {state.name: state for state in self._states() if state.settings.launcher is not None}
-        for name in [name for name, tended in self._tended.items() if not _is_current(states.get(name), tended)]:
-            if not self._tended[name].is_busy:
+        for name, tended in list(self._tended.items()):
+            is_current = name in states and states[name].settings == tended.host
+            if not is_current and not tended.is_busy:
                 self._drop(name)
         for name, state in states.items():
-            tended = self._tended.get(name)
-            if tended is None:
-                tended = self._tended[name] = _Tended(state.settings, self._endpoints.tunnel(state.settings))
+            if name not in self._tended:
+                self._tended[name] = _Tended(state.settings, self._endpoints.tunnel(state.settings))
+            tended = self._tended[name]
             if state.presence == "joined":
                 self._note_joined(name, tended)
             if not tended.is_busy and len(self._running) < MOST_AT_ONCE and self._needs_start(state, tended):
-                self._begin(state, tended)
+                tended.tries, tended.is_busy = tended.tries + 1, True
+                task = asyncio.get_running_loop().create_task(self._try(state, tended))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
 
     def _drop(self, name: str) -> None:
         """Forget a host that was removed, or whose settings have changed."""
@@ -172,11 +176,10 @@ class WorkerSupervision:
             return state.settings.slurm is not None
         return state.presence in ("absent", "lost") or now >= self._began + RETURN_SECONDS
 
-    def _begin(self, state: HostState, tended: _Tended) -> None:
+    async def _try(self, state: HostState, tended: _Tended) -> None:
         """Start or check one host in a thread."""
-        tended.tries += 1
+        host, error = state.settings, None
         try:
-            host = state.settings
             order = WorkerStart(
                 name=host.name,
                 connect=self._endpoints.addresses(host),
@@ -184,20 +187,11 @@ class WorkerSupervision:
                 labels=host.labels,
                 home=worker_home(host),
             )
-        except PacelineError as error:
-            self._finish(state, tended, error)
-            return
-        tended.is_busy = True
-        done = in_daemon_thread(lambda: self._tend(state, tended, order), "supervision of a host")
-        self._running.add(done)
-
-        def finish(future: "asyncio.Future[None]") -> None:
-            self._running.discard(future)
-            tended.is_busy = False
-            if not future.cancelled():
-                self._finish(state, tended, future.exception())
-
-        done.add_done_callback(finish)
+            await in_daemon_thread(lambda: self._tend(state, tended, order), "supervision of a host")
+        except Exception as raised:  # noqa: BLE001 - each is a problem that people see
+            error = raised
+        tended.is_busy = False
+        self._finish(state, tended, error)
 
     def _tend(self, state: HostState, tended: _Tended, order: WorkerStart) -> None:
         """Open the tunnel, and start the worker unless it is there. Called in a thread."""
@@ -216,7 +210,7 @@ class WorkerSupervision:
         if state.presence in ("absent", "lost") or launcher.is_alive() is not None:
             launcher.start(order)
 
-    def _finish(self, state: HostState, tended: _Tended, error: BaseException | None) -> None:
+    def _finish(self, state: HostState, tended: _Tended, error: Exception | None) -> None:
         now, name = self._now(), state.name
         tended.was_open = error is None
         wait = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(tended.tries - 1, 10))
@@ -247,10 +241,6 @@ class WorkerSupervision:
 def _rest(host: HostSettings) -> float:
     """Return how long a host whose worker is there needs nothing. A broken tunnel is opened at once."""
     return 0.0 if host.slurm is None else PILOT_CHECK_SECONDS
-
-
-def _is_current(state: HostState | None, tended: _Tended) -> bool:
-    return state is not None and state.settings == tended.host
 
 
 def _not_joined(state: HostState, addresses: tuple[str, ...]) -> str:

@@ -29,7 +29,6 @@ from paceline.hosts.jobs import (
     WANTED,
     LeaderRepository,
     OutputPiece,
-    PatchPiece,
     decode_call,
     error_report,
 )
@@ -225,7 +224,6 @@ def _is_repository(top: str) -> bool:
 
 
 def _author_of(mirror: str) -> tuple[str, str]:
-    """Return the name and the address in the configuration of a mirror."""
     name, email = (_config(mirror, "--get", f"user.{key}").line for key in ("name", "email"))
     return name, email
 
@@ -372,7 +370,6 @@ class JobRunner:
         return await self._in_thread(prepare, _with(location, top), settings, leader.included)
 
     async def _fill_mirror(self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, mirror: str) -> str:
-        """Get the missing commits from the leader."""
         have = await self._in_thread(self._repositories.tips, mirror)
         async with self._file() as file:
             await self._repeat(partial(self._link.fetch_commits, call_id=call.call_id, have=have, file=file))
@@ -473,7 +470,6 @@ class JobRunner:
 
     @contextlib.asynccontextmanager
     async def _file(self) -> AsyncIterator[Path]:
-        """Yield a file for a transfer, which is deleted afterwards."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             yield Path(folder) / "transfer"
@@ -510,14 +506,14 @@ def output_piece(spool: Spool, attempt_id: str, channel: Channel, position: int 
     return OutputPiece(data=data, position=reader.position, is_complete=False)
 
 
-def patch_piece(location: WorkspaceLocation, most: int) -> PatchPiece:
+def patch_piece(location: WorkspaceLocation, most: int) -> OutputPiece:
     """Read the beginning of the change in a workspace."""
     most = min(most, MOST_PIECE_BYTES)
     data = b""
     with contextlib.closing(diff(location)) as pieces:
         while len(data) <= most and (piece := next(pieces, b"")):
             data += piece
-    return PatchPiece(data=data[:most], is_truncated=len(data) > most)
+    return OutputPiece(data=data[:most], position=most, is_complete=len(data) <= most)
 
 
 def _remove(location: WorkspaceLocation, force: bool) -> None:

@@ -160,7 +160,6 @@ class HttpLink:
             self._fail(error, url)
 
     def _raise(self, response: httpx.Response, url: str, *, is_transfer: bool = False) -> NoReturn:
-        """Raise what the answer means for this worker."""
         text = text_of_problem(response)
         if response.status_code == NOT_JOINED:
             raise NotJoined(text)

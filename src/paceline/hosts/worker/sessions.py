@@ -26,12 +26,10 @@ from paceline.executors.process import ProcessHandle
 from paceline.executors.supervisor import LEASE_OVER
 from paceline.hosts.messages import (
     CallReport,
-    Follow,
     NumberedReport,
     Report,
     SessionOrder,
     SessionReport,
-    follow_of,
 )
 from paceline.leadership.host_lease import HostLease
 from paceline.store.rules import storable_text, storable_value
@@ -78,12 +76,12 @@ class Outbox:
         if self._sent or self._waiting:
             self.news.set()
 
-    def start_over(self, is_kept: Callable[[Report], bool]) -> None:
-        """Begin a new joining: numbers start again, and only some of the reports are sent to it."""
+    def start_over(self) -> None:
+        """Begin a new joining: numbers start again, and of the reports only the results of calls are sent to it."""
         unconfirmed = [report for _, report in self._sent] + self._waiting
         self._numbers = itertools.count(1)
         self._sent = []
-        self._waiting = [report for report in unconfirmed if is_kept(report)]
+        self._waiting = [report for report in unconfirmed if isinstance(report, CallReport)]
         if self._waiting:
             self.news.set()
 
@@ -168,15 +166,15 @@ class SessionReporter:
     `is_catching_up` means that it was found, not started here: then one report, the first, is about what was there.
     """
 
-    def __init__(self, handle: Handle, wanted: Follow, time: LeaderTime, *, tz: str, is_catching_up: bool) -> None:
+    def __init__(self, handle: Handle, order: SessionOrder, time: LeaderTime, *, tz: str, is_catching_up: bool) -> None:
         self.handle = handle
         self.attempt_id = handle.attempt_id
         self.is_over = False
         """Whether its last report was made."""
         self.ended_by_lease = False
-        self._wanted = wanted
+        self._order = order
         self._time = time
-        self._reader = StreamReader(wanted.provider, tz=tz) if wanted.provider else None
+        self._reader = None if order.is_command else StreamReader(order.profile.provider, tz=tz)
         self._is_catching_up = is_catching_up
         self._signals: list[Signal] = []
         self._has_read = False
@@ -207,12 +205,9 @@ class SessionReporter:
             self._is_catching_up = False
         if state.is_over:
             made.append(self._last_report(self._in_leader_time(state)))
-        elif not made and self._is_news(state):
+        elif not made and (self._signals or self._reported != (state, self._facts())):
             made.append(self._report(state))
         return made
-
-    def _is_news(self, state: SessionState) -> bool:
-        return bool(self._signals) or self._reported != (state, self._facts())
 
     def _facts(self) -> RunSummary:
         """Return the facts by now. The answer is long and changes often, so only the last report has it."""
@@ -234,7 +229,7 @@ class SessionReporter:
 
     def _last_report(self, state: SessionState) -> SessionReport:
         self.is_over = True
-        wanted, reader = self._wanted, self._reader
+        order, reader = self._order, self._reader
         if reader is None:
             return SessionReport(attempt_id=self.attempt_id, state=state, tail=printed_tail(self.handle))
         now = self._time.now()
@@ -246,7 +241,7 @@ class SessionReporter:
             state=state,
             summary=summary_of(reader),
             signals=self._take_signals(),
-            output_problem=output_problem(wanted.cwd, wanted.output, self._time.here(wanted.begun_at or 0.0)),
+            output_problem=output_problem(order.task.cwd, order.output, self._time.here(order.begun_at or 0.0)),
         )
 
     def _take_signals(self) -> tuple[AnySignal, ...]:
@@ -313,7 +308,6 @@ class HostSessions:
 
     def start(self, order: SessionOrder) -> None:
         """Start a session. One that was started before is followed; one that cannot be started is reported."""
-        wanted = follow_of(order)
         if order.attempt_id in self._never_started or not (
             self.takes_new or order.attempt_id in self._executor.unarchived()
         ):
@@ -322,25 +316,25 @@ class HostSessions:
         try:
             handle = self._executor.start(self._launch_of(order))
         except AttemptInUse:
-            self.follow(wanted)
+            self.follow(order)
         except (PacelineError, OSError) as error:
             log.warning("%s could not be started: %s", order.attempt_id, error)
             state = SessionState(phase="not_started", message=str(error))
             self._outbox.add(SessionReport(attempt_id=order.attempt_id, state=state, error=type(error).__name__))
         else:
-            self._follow(handle, wanted, is_catching_up=False)
+            self._follow(handle, order, is_catching_up=False)
 
-    def follow(self, wanted: Follow) -> None:
+    def follow(self, order: SessionOrder) -> None:
         """Read a session from its beginning. One that never began here is reported so, and never will begin."""
-        self._followed.pop(wanted.attempt_id, None)
-        self._outbox.forget_session(wanted.attempt_id)
-        handle = self._executor.adopt(wanted.attempt_id)
+        self._followed.pop(order.attempt_id, None)
+        self._outbox.forget_session(order.attempt_id)
+        handle = self._executor.adopt(order.attempt_id)
         if handle is None:
-            self._report_unknown(wanted.attempt_id)
+            self._report_unknown(order.attempt_id)
             return
         if isinstance(handle, ProcessHandle):  # the executor has only one of each session, and it was read before
             handle.rewind()
-        self._follow(handle, wanted, is_catching_up=True)
+        self._follow(handle, order, is_catching_up=True)
 
     def stop(self, attempt_id: str, grace: float | None) -> None:
         """End a session. Without a grace it is killed."""
@@ -445,9 +439,9 @@ class HostSessions:
             start_by=self._lease.until,
         )
 
-    def _follow(self, handle: Handle, wanted: Follow, *, is_catching_up: bool) -> None:
-        self._followed[wanted.attempt_id] = SessionReporter(
-            handle, wanted, self._time, tz=self._context.tz, is_catching_up=is_catching_up
+    def _follow(self, handle: Handle, order: SessionOrder, *, is_catching_up: bool) -> None:
+        self._followed[order.attempt_id] = SessionReporter(
+            handle, order, self._time, tz=self._context.tz, is_catching_up=is_catching_up
         )
 
     def _handle(self, attempt_id: str) -> Handle | None:
@@ -455,7 +449,6 @@ class HostSessions:
         return session.handle if session is not None else self._executor.adopt(attempt_id)
 
     def _archive_ended(self) -> None:
-        """Put away what is to be put away and has ended."""
         for attempt_id, keep_output in list(self._to_archive.items()):
             try:
                 handle = self._handle(attempt_id)

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -225,6 +225,7 @@ class Worker:
         """Since when no leader answers."""
         self._retry_wait = FIRST_WAIT_SECONDS
         self._joined: messages.Joined | None = None
+        self._reported_facts: messages.HostFacts | None = None
         self._leaving = asyncio.Event()
 
     @property
@@ -243,30 +244,18 @@ class Worker:
 
     async def run(self) -> None:
         """Serve leaders until `leave`. Raise `Refused` if one refuses this worker for good."""
-        watches = [asyncio.create_task(self._watch_sessions()), asyncio.create_task(self._watch_lease())]
+        serving = asyncio.create_task(self._serve_leaders())
+        others = [
+            asyncio.create_task(work) for work in (self._watch_sessions(), self._watch_lease(), self._leaving.wait())
+        ]
         try:
-            await self._until_left(self._serve_leaders(), *watches)
+            done, _ = await asyncio.wait((serving, *others), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # one that failed fails the worker
+            await _cancelled(serving)
             await self._say_goodbye()
         finally:
-            for task in watches:
-                task.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
-            for task in self._running_calls.values():
-                task.cancel()  # work in threads ends by itself, unreported
-
-    async def _until_left(self, work: Awaitable[None], *others: asyncio.Task[None]) -> None:
-        """Do the work until the worker is asked to leave. A task that fails fails the worker."""
-        main = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            done, _ = await asyncio.wait({main, leaving, *others}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            leaving.cancel()
-            main.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await main
+            await _cancelled(serving, *others, *self._running_calls.values())  # work in threads ends by itself
 
     # -- the link ------------------------------------------------------------------------------------------
 
@@ -282,26 +271,20 @@ class Worker:
             except NotJoined as error:
                 log.info("the joining is over: %s", error)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await _cancelled(*tasks)
 
     async def _join(self) -> messages.Joined:
         """Join the leader. Orders of an earlier one, and reports for it, are dropped."""
 
         def request() -> Awaitable[messages.Joined]:
+            facts, attempts = self._facts.known, self._sessions.attempts()
             return self._link.join(
-                messages.JoinRequest(
-                    worker=self._identity,
-                    pid=os.getpid(),
-                    facts=self._facts.known,
-                    attempts=self._sessions.attempts(),
-                )
+                messages.JoinRequest(worker=self._identity, pid=os.getpid(), facts=facts, attempts=attempts)
             )
 
         joined = await self._ask(request)
-        self._joined = joined
-        self._outbox.start_over(lambda report: isinstance(report, messages.CallReport))
+        self._joined, self._reported_facts = joined, None
+        self._outbox.start_over()
         self._sessions.start_over()
         log.warning("joined the leader %s", joined.leader)
         return joined
@@ -354,24 +337,24 @@ class Worker:
             await self._clock.sleep(LEAST_GAP_SECONDS)
 
     async def _report(self, joined: messages.Joined, *, is_leaving: bool = False) -> None:
+        facts = self._facts.known
         reports = messages.Reports(
             joining=joined.joining,
             load=messages.read_load(self._home, self._time.of(self._leaves_at)),
+            facts=None if facts == self._reported_facts else facts,
             reports=self._outbox.batch(),
             is_leaving=is_leaving or not self._sessions.takes_new,
         )
         taken = await self._ask(partial(self._link.report, reports))
+        self._reported_facts = facts
         self._outbox.confirm(taken.through)
 
     async def _send_facts(self, joined: messages.Joined) -> None:
-        """Report what the host is and has, now and whenever it has changed."""
-        reported = None
+        """Find out what the host is and has, now and again. The next report says what has changed."""
         while True:
             read = partial(self._facts.read, joined.accounts, joined.agents, joined.programs)
-            facts = await in_daemon_thread(read, "facts of the host")
-            if facts != reported:
-                reported = facts
-                self._outbox.add(messages.FactsReport(facts=facts))
+            if await in_daemon_thread(read, "facts of the host") != self._reported_facts:
+                self._outbox.news.set()
             await self._clock.sleep(FACTS_SECONDS)
 
     async def _say_goodbye(self) -> None:
@@ -393,9 +376,7 @@ class Worker:
         try:
             match order:
                 case messages.SessionOrder():
-                    sessions.start(order)
-                case messages.Follow():
-                    sessions.follow(order)
+                    (sessions.follow if order.is_begun else sessions.start)(order)
                 case messages.Stop():
                     sessions.stop(order.attempt_id, order.grace)
                 case messages.Archive():
@@ -452,6 +433,12 @@ class Worker:
             if running := self._sessions.end_all(by_force=now - over_at > KILL_SECONDS):
                 log.warning("no leader has answered within the lease of this host; %s sessions are ended", running)
             await self._clock.sleep(LEASE_CHECK_SECONDS)
+
+
+async def _cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # -- the process of a worker and its home ------------------------------------------------------------
