@@ -36,7 +36,7 @@ from paceline.core import GovernorSettings
 from paceline.daemon.home import open_home
 from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.metrics import PASS_BOUNDS, Histogram, MetricsRegistry
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, UnitSpec

@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.executors import Handle, Launch
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch
 from paceline.simulation.agent_transcripts import done, init, rejected, warned
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor

@@ -31,7 +31,7 @@ from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import AttemptOutcome
 from paceline.engine.engine import Engine, collect_seldom
 from paceline.engine.settings import EngineSettings
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, SqliteStore, Store, UnitSpec
 from paceline.testing import ScriptedExecutor

@@ -25,7 +25,7 @@ import msgspec
 
 from paceline.cli import main as paceline
 from paceline.daemon.home import Home
-from paceline.executors import Handle, Launch
+from paceline.executors.interface import Handle, Launch
 from paceline.executors.proc_table import boot_id
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import take_lock, write_input

@@ -14,7 +14,7 @@ from benchmarks.engine import LIVE, fill, new_engine
 from benchmarks.postgres.server import new_database
 from benchmarks.postgres.slow_link import slow_link
 from paceline.clock import SystemClock
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store.postgres import PostgresStore
 from paceline.testing import ScriptedExecutor

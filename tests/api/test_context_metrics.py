@@ -11,7 +11,7 @@ from paceline.api.context import EngineMetrics, SeriesNames, encode
 from paceline.core import Ticket
 from paceline.core.signals import Budget, PlatformLimit, RateLimited
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.metrics import MOST_NAMES, OTHER
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry, warned
 from paceline.simulation.executor import Run

@@ -12,7 +12,7 @@ from paceline.api import otel_spans
 from paceline.api.context import enabled_by, open_traces
 from paceline.api.otel_spans import Traces
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
 from paceline.simulation.executor import Run
 from paceline.store import StoredEvent

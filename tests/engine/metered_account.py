@@ -4,7 +4,7 @@ import json
 import random
 from bisect import bisect_right
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import HOUR, EngineHarness

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.engine.crash_process import WRITES
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, Store

@@ -15,7 +15,7 @@ from paceline.agents import Account
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreBusy
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, Unit, UnitCounts, UnitResult, UnitSpec

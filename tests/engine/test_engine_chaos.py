@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, limit_without_a_time, rejected, retry
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import HOUR, EngineHarness

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.engine.capacity.governor_state import GOVERNOR_STATE
 from paceline.errors import EngineBusy, StoreDamaged, StoreError, StoreGone
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore
 from paceline.testing.engine_harness import NOW, EngineHarness

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run, ScriptedExecutor
 from paceline.store import SqliteStore, UnitCounts, UnitSpec
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness

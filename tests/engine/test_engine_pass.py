@@ -8,7 +8,7 @@ from tests.engine.test_engine import Failing
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import EngineBusy, StoreUnreachable
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, UnitCounts

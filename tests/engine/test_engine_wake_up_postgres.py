@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from tests.postgres_server import empty_schema, running_server
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import UnitSpec
 from paceline.store.postgres import PostgresStore

@@ -15,7 +15,7 @@ from paceline.core.unit_lifecycle import Counters
 from paceline.engine.engine import Engine
 from paceline.engine.session.live_session import not_started_outcome
 from paceline.engine.settings import EngineSettings
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.executors.process import ProcessExecutor
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run

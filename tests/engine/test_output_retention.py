@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from paceline.engine.retention import OutputRetention
-from paceline.executors import OutputLimits
+from paceline.executors.interface import OutputLimits
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import STEP_ATTEMPTS, Spool
 from paceline.executors.spool_writer import write_status

@@ -7,7 +7,7 @@ from tests.engine.dispatch.test_ticket_queues_accounts import Window, house_with
 
 from paceline.core import Deferred
 from paceline.core.signals import QuotaClosed
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, Store
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness

@@ -14,7 +14,7 @@ from tests.fake_openclaw import FakeOpenClaw
 from tests.openclaw_gateway import RealOpenClaw, children_of
 
 from paceline.core.values.status import ScopeStatus
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import EngineHarness
 

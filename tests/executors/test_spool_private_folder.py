@@ -85,7 +85,7 @@ async def test_a_planted_attempt_is_nobodys_session(executor: ProcessExecutor, s
     (sandbox.spool / "fake-1").symlink_to(sandbox.work / "elsewhere")
 
     assert executor.spool.unarchived() == []
-    assert executor.sweep(keep=[]) == []
+    assert executor.sweep(keep=[]) == {}
     assert executor.adopt("fake-1") is None
 
 

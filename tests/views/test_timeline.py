@@ -5,7 +5,7 @@ import pytest
 
 from paceline.core import Governor, GovernorSettings, Ticket
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected, retry
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, StoredEvent

@@ -22,7 +22,7 @@ from paceline.engine.capacity.governor_state import OfflineState
 from paceline.engine.settings import EngineSettings
 from paceline.engine.store_outage import read_outage, store_trouble
 from paceline.errors import InvalidSettings, StoreDamaged, StoreError, StoreUnreachable
-from paceline.executors import OutputLimits
+from paceline.executors.interface import OutputLimits
 from paceline.executors.spool import Spool, count_attempts, make_private, spool_root
 from paceline.hosts.messages import HostPresence
 from paceline.leadership import election

@@ -51,7 +51,7 @@ from paceline.errors import (
     StoreTooNew,
 )
 from paceline.events import Event
-from paceline.executors import Executor
+from paceline.executors.interface import Executor
 from paceline.hosts.jobs import BackgroundJobs
 from paceline.hosts.leader.host import LocalHost
 from paceline.hosts.leader.registry import NO_HOSTS, HostRegistry

@@ -25,7 +25,7 @@ from paceline.store import Campaign, OutcomeRecord, Store, Unit
 
 if TYPE_CHECKING:  # commands that read the waits need no session
     from paceline.engine.session.live_session import LiveSession
-    from paceline.executors import Handle
+    from paceline.executors.interface import Handle
     from paceline.hosts.leader.registry import HostRegistry
 
 WAIT_REPEAT_SECONDS = 60.0

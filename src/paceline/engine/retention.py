@@ -20,7 +20,7 @@ from paceline.engine.command_log import prune_history
 from paceline.engine.commands import all_units
 from paceline.engine.settings import this_host
 from paceline.errors import IllegalStep, PacelineError
-from paceline.executors import Executor, OutputArchive, OutputLimits, PruneResult
+from paceline.executors.interface import Executor, OutputArchive, OutputLimits, PruneResult
 from paceline.executors.spool import STEP_ATTEMPTS, Spool
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.store import Store, Unit, UnitResult

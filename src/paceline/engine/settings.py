@@ -14,7 +14,7 @@ from paceline.agents.account import DEFAULT, Account, GatewayAddress, account_id
 from paceline.core import GovernorSettings
 from paceline.core.unit_lifecycle import Policy
 from paceline.errors import UnknownName
-from paceline.executors import OutputLimits
+from paceline.executors.interface import OutputLimits
 from paceline.hosts.messages import ProbedAccount, WorkerSettings
 from paceline.settings.model import LOCAL_HOST, HostSettings, MachineTable, PriceList, price_list
 from paceline.store import Campaign

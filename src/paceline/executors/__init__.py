@@ -12,31 +12,3 @@
 
 Never here: what becomes of a unit.
 """
-
-from paceline.executors.interface import (
-    Cause,
-    Executor,
-    Handle,
-    IsNeeded,
-    Launch,
-    Orphan,
-    OutputArchive,
-    OutputLimits,
-    PruneResult,
-    SessionPhase,
-    SessionState,
-)
-
-__all__ = [
-    "Cause",
-    "Executor",
-    "Handle",
-    "IsNeeded",
-    "Launch",
-    "Orphan",
-    "OutputArchive",
-    "OutputLimits",
-    "PruneResult",
-    "SessionPhase",
-    "SessionState",
-]

@@ -19,7 +19,6 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from types import FrameType
 from typing import IO
 
 from paceline.core.values.session_output import Channel
@@ -205,7 +204,7 @@ def _read_piece(fd: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _handled(number: signal.Signals, handler: "Callable[[int, FrameType | None], object] | int") -> Iterator[None]:
+def _handled(number: signal.Signals, handler: Callable[..., object] | int) -> Iterator[None]:
     before = signal.signal(number, handler)
     try:
         yield

@@ -98,14 +98,6 @@ class Handle(Protocol):
         """Return when the last piece of the channel had been written, at the latest; None if that is not known."""
 
 
-class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A session or processes that no unit owns, and what was done about them."""
-
-    attempt_id: str
-    pids: tuple[int, ...]
-    action: Literal["stopped", "killed"]
-
-
 class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long the output of ended attempts is kept, and how much disk the home may use. None: without a limit."""
 
@@ -153,8 +145,11 @@ class Executor(Protocol):
     async def wait_ended(self, timeout: float) -> list[Handle]:
         """Return ended sessions as soon as there is one, or an empty list after `timeout` seconds."""
 
-    def sweep(self, keep: Collection[str]) -> list[Orphan]:
-        """Stop live sessions of attempts not in `keep`, and kill processes that dead supervisors left behind."""
+    def sweep(self, keep: Collection[str]) -> dict[str, str]:
+        """Stop live sessions of attempts not in `keep`, and kill processes that dead supervisors left behind.
+
+        Return what was done, `stopped` or `killed`, by attempt.
+        """
 
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """Put the attempt away after its outcome was stored: the next engine need not examine it."""

@@ -1,9 +1,8 @@
 """Sessions as processes, each under its own supervisor (supervisor.py) with its folder in the spool (spool.py).
 
 Here: starting supervisors, adopting them, their state, and the processes that a dead one left behind. For agents that
-have no headless mode: what a terminal adds to a supervised process, a size and a screen. The supervisor
-owns the terminal, so it survives the engine as the agent does. Never here: anything that must continue while no engine
-runs.
+have no headless mode: what a terminal adds to a supervised process, a size and a screen. The supervisor owns the
+terminal, so it survives the engine as the agent does. Never here: anything that must continue while no engine runs.
 """
 
 import asyncio
@@ -22,7 +21,6 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from paceline.agents.stream.screen import COLUMNS, ROWS, BoundedScreen
-from paceline.core.values.fields import fields_of
 from paceline.core.values.session_output import Channel
 from paceline.errors import ExecutorError, InvalidInput
 from paceline.executors import spool, supervisor
@@ -32,7 +30,6 @@ from paceline.executors.interface import (
     Handle,
     IsNeeded,
     Launch,
-    Orphan,
     OutputLimits,
     PruneResult,
     SessionState,
@@ -105,7 +102,8 @@ class ProcessHandle:
     def __init__(self, attempt_id: str, folder: str, child_pid: int | None = None) -> None:
         self.attempt_id = attempt_id
         self.folder = folder
-        self.killed: tuple[int, ...] = ()
+        self.has_killed = False
+        """Whether its dead supervisor had left processes behind."""
         is_terminal = os.path.exists(os.path.join(folder, TERMINAL_MARK))
         self.channels: tuple[Channel, ...] = ("screen",) if is_terminal else ("stdout", "stderr")
         self._readers = {channel: spool.OutputReader(folder, channel) for channel in self.channels}
@@ -209,10 +207,10 @@ class ProcessHandle:
                 os.waitpid(self._child_pid, os.WNOHANG)
         status = spool.read_session_status(self.folder)
         if status is None or status.phase == "running":
-            self.killed = kill_leftovers(self.folder, status)
+            self.has_killed = kill_leftovers(self.folder, status)
             state = _lost(self.folder, status)
         else:
-            state = SessionState(**fields_of(SessionState, status))
+            state = SessionState(**{name: getattr(status, name) for name in SessionState.__struct_fields__})
         if "screen" in self.channels:
             self._save_screen()
         return state
@@ -335,25 +333,24 @@ class ProcessExecutor:
         ended += [handle for handle in unwatched if handle.state().is_over]
         return [handle for handle in ended if handle.state().is_over and not self._forget(handle)]
 
-    def sweep(self, keep: Collection[str]) -> list[Orphan]:
+    def sweep(self, keep: Collection[str]) -> dict[str, str]:
         """Stop sessions that no unit owns, and archive those of them that have ended."""
-        strays = []
+        done: dict[str, str] = {}
         for attempt_id in self.spool.unarchived():
             if attempt_id in keep or attempt_id in self._handles:
                 continue
             handle = self.adopt(attempt_id)
             if handle is None:
                 continue
-            state = handle.state()
-            if not state.is_over:
+            if not handle.state().is_over:
                 self._strays.add(attempt_id)
                 handle.request_stop(DEFAULT_GRACE_SECONDS)
-                strays.append(Orphan(attempt_id=attempt_id, pids=tuple(filter(None, (state.pid,))), action="stopped"))
+                done[attempt_id] = "stopped"
                 continue
-            if handle.killed:
-                strays.append(Orphan(attempt_id=attempt_id, pids=handle.killed, action="killed"))
+            if handle.has_killed:
+                done[attempt_id] = "killed"
             self.archive(handle)
-        return strays
+        return done
 
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         """Move the attempt to the archive, so that the next engine need not examine it."""
@@ -543,15 +540,15 @@ def raise_file_limit(sessions: int) -> str | None:
 # while its group exists.
 
 
-def kill_leftovers(folder: str, status: spool.SessionStatus | None) -> tuple[int, ...]:
-    """Kill leftovers of the session until none is found. Return their pids."""
-    killed: dict[int, None] = {}
-    while found := [pid for pid in find_leftovers(folder, status) if pid not in killed]:
+def kill_leftovers(folder: str, status: spool.SessionStatus | None) -> bool:
+    """Kill leftovers of the session until none is found. Return whether there were any."""
+    killed: set[int] = set()
+    while found := set(find_leftovers(folder, status)) - killed:
+        killed |= found
         for pid, ticks in ((pid, start_ticks(pid)) for pid in found):
-            killed[pid] = None
             if ticks is not None:
                 _kill_one(pid, ticks)
-    return tuple(killed)
+    return bool(killed)
 
 
 def find_leftovers(folder: str, status: spool.SessionStatus | None) -> list[int]:

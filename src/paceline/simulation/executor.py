@@ -20,7 +20,6 @@ from paceline.executors.interface import (
     Cause,
     Handle,
     Launch,
-    Orphan,
     SessionPhase,
     SessionState,
 )
@@ -190,15 +189,15 @@ class ScriptedExecutor:
                 timer.cancel()
         return ended
 
-    def sweep(self, keep: Collection[str]) -> list[Orphan]:
-        strays = []
+    def sweep(self, keep: Collection[str]) -> dict[str, str]:
+        done: dict[str, str] = {}
         for attempt in self.unarchived():
             if attempt not in keep:
                 if attempt in self.live():
                     self.stop(ScriptedHandle(self._sessions[attempt], self._clock))
-                    strays.append(Orphan(attempt_id=attempt, pids=(1,), action="stopped"))
+                    done[attempt] = "stopped"
                 self._sessions[attempt].is_archived = True
-        return strays
+        return done
 
     def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
         session = self._sessions[handle.attempt_id]

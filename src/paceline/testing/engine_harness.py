@@ -13,7 +13,7 @@ from paceline.engine.engine import Engine
 from paceline.engine.settings import EngineSettings
 from paceline.errors import StoreFull
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.hosts.jobs import BackgroundJobs, Job
 from paceline.limiter.governor_driver import UsageSource
 from paceline.simulation.clock import VirtualClock

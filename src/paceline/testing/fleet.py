@@ -21,7 +21,7 @@ from paceline.core.signals import AnySignal, QuotaClosed, RateLimited, Succeeded
 from paceline.core.values.scopes import path_scopes
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.errors import StoreFull
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation import agent_transcripts as transcripts
 from paceline.simulation.executor import Run
 from paceline.store import Campaign, Unit

@@ -8,7 +8,7 @@ from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
 from paceline.engine.capacity.breaker import gist_of
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import UnitCounts
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness

@@ -21,7 +21,7 @@ from paceline.errors import (
     TicketConflict,
     UnknownName,
 )
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import Lease, SqliteStore, StoredSlot
 from paceline.testing.engine_harness import NOW, EngineHarness

@@ -2,7 +2,7 @@
 
 from paceline.engine import commands as orders
 from paceline.errors import NoRoomForSession
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import UnitCounts
 from paceline.testing.engine_harness import EngineHarness

@@ -1,6 +1,6 @@
 """What an engine finds after a crash."""
 
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import HOUR, EngineHarness

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.store import Tokens, UnitCounts

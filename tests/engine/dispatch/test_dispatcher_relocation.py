@@ -5,7 +5,7 @@ from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
 from paceline.agents.account import split_login
 from paceline.engine.dispatch.dispatcher import BATCH
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.hosts.messages import HostState
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run

@@ -8,7 +8,7 @@ from paceline.core import Deferred
 from paceline.core.gates.reopening import first_look
 from paceline.core.values.tickets import Ticket
 from paceline.engine.dispatch.ticket_queues import TicketQueue, backlog
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import init, limit_without_a_time, rejected
 from paceline.simulation.executor import Run
 from paceline.store import Campaign

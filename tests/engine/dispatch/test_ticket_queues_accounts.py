@@ -3,7 +3,7 @@
 import msgspec
 
 from paceline.core import Deferred
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import (
     answer,
     done,

@@ -10,7 +10,7 @@ from paceline.agents.account import Account, split_login
 from paceline.core import Governor, GovernorSettings, Granted
 from paceline.engine.dispatch.ticket_queues import MOST_REQUESTED, TicketQueues, session_scopes, split_queue_name
 from paceline.engine.settings import EngineSettings
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import Campaign

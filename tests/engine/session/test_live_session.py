@@ -8,7 +8,7 @@ import pytest
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.events import Event
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import (
     answer,
     done,

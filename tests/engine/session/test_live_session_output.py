@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.gates.reopening import first_look
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import UnitCounts, UnitSpec

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.engine.dispatch.dispatcher import RESTART_NOTE
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import done, init, rejected
 from paceline.simulation.executor import Run
 from paceline.store import Unit

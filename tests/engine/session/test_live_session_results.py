@@ -8,7 +8,7 @@ import pytest
 from paceline.agents.account import Account
 from paceline.engine import commands
 from paceline.engine.session.live_session import cost_after
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.settings.model import Price, PriceList
 from paceline.simulation.executor import Run
 from paceline.store import Cost, Tokens, UnitResult

@@ -20,7 +20,7 @@ from paceline.core.unit_lifecycle import Counters
 from paceline.core.values.session_output import Channel
 from paceline.engine.engine import TURNS_BETWEEN, Engine
 from paceline.engine.settings import EngineSettings
-from paceline.executors import Handle, Launch, SessionState
+from paceline.executors.interface import Handle, Launch, SessionState
 from paceline.executors.process import ProcessExecutor
 from paceline.simulation.agent_transcripts import answer, init, rejected
 from paceline.simulation.executor import Run, ScriptedExecutor

@@ -8,8 +8,7 @@ import pytest
 
 from paceline.core.gates.reopening import first_look
 from paceline.core.unit_lifecycle import Counters
-from paceline.executors import Handle, Launch
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS
+from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Handle, Launch
 from paceline.simulation.agent_transcripts import (
     answer,
     done,

@@ -12,7 +12,7 @@ from tests.workspaces.conftest import top as top
 
 from paceline.core.unit_lifecycle import Counters
 from paceline.errors import StoreBusy
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.executor import Run
 from paceline.store import SqliteStore, UnitCounts, UnitResult
 from paceline.store.interface import Phase

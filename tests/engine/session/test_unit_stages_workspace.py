@@ -14,7 +14,7 @@ from paceline.agents import load_agent
 from paceline.core.unit_lifecycle import Counters
 from paceline.engine import commands
 from paceline.engine.session.unit_stages import LOST_NOTE
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import answer, done, init
 from paceline.simulation.executor import Run
 from paceline.store import Store, UnitCounts, UnitSpec, WorkspaceSettings

@@ -14,7 +14,7 @@ from paceline.engine.session.window_landing import (
     WindowMeter,
     plan_landing,
 )
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.simulation.agent_transcripts import done, init, rejected, warned
 from paceline.simulation.executor import Run
 from paceline.testing.engine_harness import HOUR, NOW, EngineHarness

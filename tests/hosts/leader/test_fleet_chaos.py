@@ -10,7 +10,7 @@ import pytest
 from tests.hosts.leader.fleet_harness import FleetHarness
 
 from paceline.engine import commands as orders
-from paceline.executors import Launch
+from paceline.executors.interface import Launch
 from paceline.settings import HostSettings
 from paceline.simulation.executor import Run
 from paceline.store.unit_result import CheckRound

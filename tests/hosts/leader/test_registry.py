@@ -13,7 +13,7 @@ from paceline.core import GovernorSettings
 from paceline.core.signals import Succeeded
 from paceline.engine.settings import EngineSettings
 from paceline.errors import EngineBusy, HostLost, HostTaken, NotJoined, UnknownName, VersionMismatch
-from paceline.executors import SessionState
+from paceline.executors.interface import SessionState
 from paceline.hosts.jobs import OutputPiece, read_output
 from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, LocalHost, RemoteSession
 from paceline.hosts.leader.registry import HostRegistry

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from paceline.clock import Clock
 from paceline.errors import NotJoined
-from paceline.executors import OutputLimits
+from paceline.executors.interface import OutputLimits
 from paceline.hosts.messages import (
     CallReport,
     Joined,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.core.signals import AnySignal, RateLimited
-from paceline.executors import SessionState
+from paceline.executors.interface import SessionState
 from paceline.hosts.messages import CallReport, SessionReport
 from paceline.hosts.worker.sessions import Outbox
 

@@ -8,7 +8,7 @@ from tests.hosts.worker.conftest import WorkerHost, agent_profile
 
 from paceline.agents import Task
 from paceline.agents.account import Account, GatewayAddress
-from paceline.executors import OutputLimits
+from paceline.executors.interface import OutputLimits
 from paceline.hosts.messages import Archive, SessionOrder, SessionReport, Stop, Sweep
 from paceline.simulation import agent_transcripts as said
 

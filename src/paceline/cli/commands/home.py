@@ -50,7 +50,7 @@ from paceline.daemon.times import absolute, relative
 from paceline.engine import command_log, commands, retention
 from paceline.engine.commands import add_host, remove_host
 from paceline.errors import InvalidInput, LaunchFailed, UnknownName
-from paceline.executors import IsNeeded
+from paceline.executors.interface import IsNeeded
 from paceline.executors.spool import ArchivePruner
 from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.hosts.messages import known_hosts

@@ -32,7 +32,7 @@ from paceline.engine.session.unit_stages import (
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
 from paceline.errors import NoRoomForSession, PacelineError, StoreError
 from paceline.events import Event
-from paceline.executors import Handle
+from paceline.executors.interface import Handle
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.plan_file import environment_rules
 from paceline.store import Campaign, OutcomeRecord, Unit
@@ -277,9 +277,9 @@ class Dispatcher:
         self._monitor.store([self._lost(unit, now) for unit in never_began if unit.state == "running"], now)
         owned = [session.handle.attempt_id for session in self._live.values()] + self._stages.attempt_ids()
         local = self._hosts.local.executor
-        for orphan in local.sweep(owned):
-            log.warning("%s %s, which belongs to no running unit", orphan.action, orphan.attempt_id)
-            stray = local.adopt(orphan.attempt_id) if orphan.action == "stopped" else None
+        for attempt_id, action in local.sweep(owned).items():
+            log.warning("%s %s, which belongs to no running unit", action, attempt_id)
+            stray = local.adopt(attempt_id) if action == "stopped" else None
             self._strays += [] if stray is None else [stray]
         self.has_cancelled = True
 

@@ -22,7 +22,7 @@ from paceline.engine.journal import EngineParts, unit_event
 from paceline.engine.session.live_session import LiveSession, conclude_attempt, result_after
 from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import UnitSizes
-from paceline.executors import Handle, SessionState
+from paceline.executors.interface import Handle, SessionState
 from paceline.redaction import signal_without_secrets
 from paceline.store import OutcomeRecord, Unit
 

@@ -1,7 +1,6 @@
-"""How a worker is started on a host, whatever the host is: one protocol for ssh, Slurm, Ray and commands.
+"""How a worker is started on a host, whatever it is: a protocol for ssh, Slurm, Ray and commands, and what they share.
 
-Here too: what all of them do, running a program and keeping a record in a file. Never here: when a worker is started
-(`leader/worker_supervision.py`), and what it does (`hosts/worker`).
+Never here: when a worker is started (`leader/worker_supervision.py`), and what it does (`hosts/worker`).
 """
 
 import contextlib

@@ -30,6 +30,7 @@ class RayLauncher:
     def __init__(self, host: HostSettings, environ: Mapping[str, str]) -> None:
         self._host = host
         self._environ = {name: value for name, value in environ.items() if not name.startswith("PACELINE_")}
+        self._node = host.ray_node or host.name
         self._nobody = WorkerStart(name=host.name, home=worker_home(host))
 
     def start(self, worker: WorkerStart) -> None:
@@ -46,10 +47,6 @@ class RayLauncher:
 
     def describe(self) -> str:
         return f"ray {self._host.ray} {self._node}"[:90]
-
-    @property
-    def _node(self) -> str:
-        return self._host.ray_node or self._host.name
 
     def _ask(self, action: str, worker: WorkerStart) -> LaunchAnswer | None:
         """Return the answer of the node; None if Ray has lost it."""

@@ -12,6 +12,7 @@ because the next one waits for those of its name to end (`--dependency=singleton
 """
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import secrets
@@ -31,7 +32,6 @@ import msgspec
 from paceline.errors import LaunchFailed
 from paceline.executors.proc_table import boot_id
 from paceline.executors.spool import Spool, is_locked, make_private, read_session_status, spool_root
-from paceline.executors.supervisor import LIBC, PR_SET_CHILD_SUBREAPER
 from paceline.hosts.launchers.detached_worker import TOKEN_FILE, one_at_a_time, worker_argv, worker_environment
 from paceline.hosts.launchers.interface import (
     WorkerStart,
@@ -59,6 +59,7 @@ NEWS_SECONDS: Final = 3.0
 """How long the worker has to report that it leaves, and the ends of its sessions: it reports news at once."""
 GOODBYE_SECONDS: Final = 20.0
 """How long a worker may take to end."""
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _SQUEUE_SECONDS: Final = 30.0
 """How long Slurm may take to answer: a busy controller needs seconds."""
 
@@ -122,7 +123,7 @@ class Pilot:
 
     def _watch_signals(self) -> None:
         """Wake up for signals. Processes that others leave behind become children, so they stay in the allocation."""
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         signal.set_wakeup_fd(self._signal_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._warn)

@@ -15,7 +15,7 @@ import msgspec
 from paceline.agents.account import login_on, split_login
 from paceline.clock import seconds_since_boot
 from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
-from paceline.executors import Executor, Handle
+from paceline.executors.interface import Executor, Handle
 from paceline.hosts import messages
 from paceline.hosts.leader.host import LOCAL, Host, LocalHost, RemoteHost, RemoteSession
 from paceline.settings import LOCAL_HOST, HostSettings

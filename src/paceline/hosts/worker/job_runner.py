@@ -133,7 +133,8 @@ class HostRepositories:
             if not os.path.isfile(os.path.join(top, "HEAD")):
                 self._delete_unused()
                 _make_bare(top, location.base or "")
-            _touch(top)
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(top, "HEAD"))
         return top
 
     def submodule_mirror(self, mirror: str, submodule: SubmoduleCommit) -> str:
@@ -268,11 +269,6 @@ def _drop_old_names(mirror: str, call: GitCall) -> None:
     out = run_git(open_repository(mirror).git, "for-each-ref", "--sort=-committerdate", "--format=%(refname)", KEPT).out
     for name in out.decode().split()[MOST_KEPT:]:
         run_git(open_repository(mirror).git, "update-ref", "-d", name, call=call)
-
-
-def _touch(mirror: str) -> None:
-    with contextlib.suppress(OSError):
-        os.utime(os.path.join(mirror, "HEAD"))
 
 
 def _used_at(mirror: str) -> float:

@@ -20,8 +20,18 @@ from paceline.clock import Clock
 from paceline.core.signals import AnySignal, Signal
 from paceline.detect import StreamReader
 from paceline.errors import AttemptInUse, PacelineError
-from paceline.executors import Executor, Handle, Launch, OutputArchive, OutputLimits, SessionState
-from paceline.executors.interface import DEFAULT_GRACE_SECONDS, exit_code_to_read, output_problem, printed_tail
+from paceline.executors.interface import (
+    DEFAULT_GRACE_SECONDS,
+    Executor,
+    Handle,
+    Launch,
+    OutputArchive,
+    OutputLimits,
+    SessionState,
+    exit_code_to_read,
+    output_problem,
+    printed_tail,
+)
 from paceline.executors.process import ProcessHandle
 from paceline.executors.supervisor import LEASE_OVER
 from paceline.hosts.messages import (
@@ -299,10 +309,6 @@ class HostSessions:
         """Attempts to put away once they are over, with whether their output is kept."""
         self.is_behind = False
         """Whether a session has more output than the last turn has read."""
-
-    def attempts(self) -> tuple[str, ...]:
-        """Return the sessions that run or have ended here and were not put away."""
-        return tuple(self._executor.unarchived())
 
     # -- orders --------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from paceline.agents import agent_names, load_agent
 from paceline.agents.account import DEFAULT, Account, account_id
 from paceline.clock import Clock, SystemClock
 from paceline.errors import EngineBusy, LinkDown, NotJoined, PacelineError
-from paceline.executors import Executor
+from paceline.executors.interface import Executor
 from paceline.executors.process import ProcessExecutor
 from paceline.executors.spool import can_be_used, spool_root
 from paceline.hosts import messages
@@ -277,7 +277,7 @@ class Worker:
         """Join the leader. Orders of an earlier one, and reports for it, are dropped."""
 
         def request() -> Awaitable[messages.Joined]:
-            facts, attempts = self._facts.known, self._sessions.attempts()
+            facts, attempts = self._facts.known, tuple(self._executor.unarchived())
             return self._link.join(
                 messages.JoinRequest(worker=self._identity, pid=os.getpid(), facts=facts, attempts=attempts)
             )
