@@ -14,12 +14,13 @@ from tests.store.workload import everything, verbs
 from paceline.core.unit_lifecycle import UnitState
 from paceline.errors import EngineBusy, InvalidInput
 from paceline.events import Event
-from paceline.store import Campaign, ClientKey, SpendRow, SqliteStore, Store, UnitResult, UnitSpec
+from paceline.store import Campaign, ClientKey, SpendRow, SqliteStore, UnitResult, UnitSpec
 from paceline.store.dump import IDENTITY_STATE, NOT_EXPORTED, TABLES, export_store, import_store
 from paceline.store.postgres import PostgresStore
+from paceline.store.sql_store import SqlStore
 from paceline.testing.store_steps import NOW, add, claim, ended, names, record, specs
 
-Opened = Callable[[], Store]
+Opened = Callable[[], SqlStore]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -31,7 +32,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened
         yield lambda: PostgresStore(url)
 
 
-def filled(store: Store) -> Store:
+def filled(store: SqlStore) -> SqlStore:
     """Return the store with something in every table, odd characters and times without end."""
     for verb in islice(verbs(30), 11):
         verb(store)
@@ -50,7 +51,7 @@ def filled(store: Store) -> Store:
     return store
 
 
-def seen(store: Store) -> tuple[object, ...]:
+def seen(store: SqlStore) -> tuple[object, ...]:
     return (
         *everything(store),
         store.client_keys(),
@@ -59,7 +60,7 @@ def seen(store: Store) -> tuple[object, ...]:
     )
 
 
-def exported(store: Store) -> list[bytes]:
+def exported(store: SqlStore) -> list[bytes]:
     lines: list[bytes] = []
     export_store(store, lines.append)
     return lines

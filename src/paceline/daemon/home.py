@@ -30,6 +30,7 @@ from paceline.leadership.host_lease import LEASE_FILE
 from paceline.settings import Settings, governor_settings, load_settings
 from paceline.settings.model import price_list
 from paceline.store import Campaign, SqliteStore, Store, Unit
+from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import FleetState, read_fleet
 from paceline.views.safe_text import printable
 from paceline.views.status import VERSION, EngineState
@@ -226,7 +227,7 @@ def open_store(settings: Settings) -> Store:
 
 
 @contextlib.contextmanager
-def open_empty_store(settings: Settings) -> Iterator[Store]:
+def open_empty_store(settings: Settings) -> Iterator[SqlStore]:
     """Open the store that the settings name for an import: it may be empty although the home has output of sessions."""
     make_private(str(settings.home))
     path = settings.sqlite_path
@@ -257,7 +258,7 @@ def _check_in_no_fleet(home: Path, database: Path) -> None:
         )
 
 
-def _open_postgres(settings: Settings) -> Store:
+def _open_postgres(settings: Settings) -> SqlStore:
     try:
         from paceline.store.postgres import PostgresStore
     except ImportError as error:

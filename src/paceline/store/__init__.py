@@ -1,11 +1,11 @@
 """The store: what must survive a crash. One interface, one SQL, two databases.
 
-interface               the values that the verbs take and return
+interface               the verbs, and the values that they take and return
 unit_result             what is known about the work of a unit
 spend                   keys of clients, and what calls of the gateway have used
 rules                   ids, keys, order, which values are refused, and between rows and values
 schema                  the tables of both databases, and their history
-sql_store               the verbs, in SQL that both databases understand
+sql_store               the verbs in SQL that both databases understand
 plan_import             the import of a plan, step by step
 dump                    everything as JSON lines, and back
 sqlite                  the store in one SQLite file, and its connection: transactions, errors
@@ -24,6 +24,7 @@ from paceline.store.interface import Page as Page
 from paceline.store.interface import Phase as Phase
 from paceline.store.interface import ProcessId as ProcessId
 from paceline.store.interface import StoppedUnits as StoppedUnits
+from paceline.store.interface import Store as Store
 from paceline.store.interface import StoredEvent as StoredEvent
 from paceline.store.interface import StoredSlot as StoredSlot
 from paceline.store.interface import Topic as Topic
@@ -38,7 +39,6 @@ from paceline.store.spend import ClientKey as ClientKey
 from paceline.store.spend import HashedKey as HashedKey
 from paceline.store.spend import KeyBudget as KeyBudget
 from paceline.store.spend import SpendRow as SpendRow
-from paceline.store.sql_store import Store as Store
 from paceline.store.sqlite import SqliteStore as SqliteStore
 from paceline.store.unit_result import CheckRound as CheckRound
 from paceline.store.unit_result import Cost as Cost

@@ -21,7 +21,7 @@ from paceline.errors import EngineBusy, InvalidInput
 from paceline.store.rules import ALL_KEYS, UNIT_FIELDS, Span
 from paceline.store.schema import COUNT_UNITS
 from paceline.store.spend import SPEND_COLUMNS
-from paceline.store.sql_store import Connection, Store
+from paceline.store.sql_store import Connection, SqlStore
 
 FORMAT: Final = 1
 """The version of the form of the file. Its first line has the columns."""
@@ -73,7 +73,7 @@ class _Row(NamedTuple):
     values: list[Any]
 
 
-def export_store(store: Store, write: Callable[[bytes], object]) -> int:
+def export_store(store: SqlStore, write: Callable[[bytes], object]) -> int:
     """Write everything, line by line. Return the number of rows."""
     count = 0
     write(_line(_Head(FORMAT, TABLES)))
@@ -87,7 +87,7 @@ def export_store(store: Store, write: Callable[[bytes], object]) -> int:
     return count
 
 
-def import_store(store: Store, lines: Iterable[bytes]) -> int:
+def import_store(store: SqlStore, lines: Iterable[bytes]) -> int:
     """Fill an empty store with what `export_store` wrote. Return the number of rows.
 
     Raise `InvalidInput`, and import nothing, if the store is not empty or the file is not whole.
@@ -138,7 +138,7 @@ def _received(table: str, column: str, value: Any) -> object:
     return float(value) if column in _TIMES and value is not None else value
 
 
-def _check_empty(store: Store, connection: Connection) -> None:
+def _check_empty(store: SqlStore, connection: Connection) -> None:
     """Raise unless the store has nothing but its identity, and no engine leads it."""
     leader = store.leader(now=time.time())
     if leader is not None and leader.seconds > 0:

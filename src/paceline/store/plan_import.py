@@ -15,7 +15,7 @@ from paceline.errors import IllegalStep, StoreBusy
 from paceline.events import Event
 from paceline.store.interface import Added, Campaign, UnitSpec
 from paceline.store.rules import campaign_from, encode, unit_id, unit_key
-from paceline.store.sql_store import BODY, COUNT_ON, FORGET_CHECKS, READY_AGAIN, Connection, Store
+from paceline.store.sql_store import BODY, COUNT_ON, FORGET_CHECKS, READY_AGAIN, Connection, SqlStore
 
 SPECS_AT_ONCE: Final = 250
 """Units in one step: about 5 ms of work, and fewer than the parameters that every SQLite build accepts."""
@@ -37,7 +37,7 @@ class PlanImport(ABC):
     """One import of a plan into a store."""
 
     def __init__(
-        self, store: Store, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
+        self, store: SqlStore, campaign: Campaign, *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> None:
         self.campaign = campaign
         self.now = now
@@ -97,7 +97,7 @@ class PlanImport(ABC):
         connection.executemany(_SAVE_PROMPT, [(key, spec.prompt) for key, spec in keyed if spec.prompt])
 
     def publish(self, connection: Connection) -> Added:
-        """Store the campaign, count its units, and replace those that changed. Return what the import did."""
+        """SqlStore the campaign, count its units, and replace those that changed. Return what the import did."""
         self._save_campaign(connection)
         added = self._next_key - self.first_key
         connection.execute(_TALLY, (self.number, added))

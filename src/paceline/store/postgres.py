@@ -35,7 +35,7 @@ from paceline.store.postgres_connection import (
 from paceline.store.postgres_database import MIGRATION_LOCK, Fence, PostgresDatabase
 from paceline.store.rules import campaign_span, encode_event, outcome_row, result_row
 from paceline.store.schema import MIGRATIONS, Migration
-from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, Store, find_number
+from paceline.store.sql_store import BUSY_SECONDS, COUNT_ON, UNIT_AND_RESULT, SqlStore, find_number
 from paceline.store.unit_result import UnitResult
 
 log = logging.getLogger("paceline.store")
@@ -305,7 +305,7 @@ class _ImportApart(PlanImport):
                     copy.write_row((key, spec.prompt))
 
 
-class PostgresStore(Store):
+class PostgresStore(SqlStore):
     """The store in the database at `url`. Its tables are created if they do not exist."""
 
     is_shared = True

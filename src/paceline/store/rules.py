@@ -287,12 +287,6 @@ def outcome_row(record: OutcomeRecord, address: tuple[int | str | None, str], no
     )
 
 
-def is_stored_already(row: Row, record: OutcomeRecord) -> bool:
-    """Return whether the row of fence, state and counters is what this record left: then it is a repetition."""
-    transition = record.transition
-    return row == (record.fence, transition.state, *msgspec.structs.astuple(transition.counters))
-
-
 def result_row(result: UnitResult) -> tuple[str, str | None, str | None]:
     """Return the columns of a result: its short values, its checks, and its long texts."""
     try:

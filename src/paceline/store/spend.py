@@ -6,7 +6,6 @@ Calls are summed by day, key, account and model. Never here: prices, or who chec
 import time
 from calendar import timegm
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -21,11 +20,6 @@ _PERIOD_LETTERS: Final[dict[BudgetPeriod, int]] = {"day": 10, "month": 7, "total
 
 def day_of(at: float) -> str:
     """Return the day (UTC) of a time, such as `2026-11-16`."""
-    return _day_beginning(at // _DAY_SECONDS * _DAY_SECONDS)
-
-
-@lru_cache(maxsize=1024)
-def _day_beginning(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 

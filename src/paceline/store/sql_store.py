@@ -1,10 +1,8 @@
-"""The verbs of the store, in SQL that both databases understand.
+"""The verbs of the store in SQL that both databases understand.
 
-Every verb is one transaction: it is stored whole, or not at all. `together` makes several verbs one transaction. Verbs
-are synchronous and are used from one thread at a time. Statements are in the dialect of SQLite; a connection to
-PostgreSQL translates the few differences (`postgres_connection.translated`). `postgres.py` replaces the busiest verbs
-by one statement each, because there a statement is a trip to the server.
-Never here: deciding which unit may run and what becomes of it. That comes from the core.
+Verbs only: which unit may run, and what becomes of it, comes from the core. Statements are in the dialect of SQLite; a
+connection to PostgreSQL translates the few differences (`postgres_connection.translated`). `postgres.py` replaces the
+busiest verbs by one statement each, because there a statement is a trip to the server.
 """
 
 import logging
@@ -15,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from msgspec.json import Decoder
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.errors import IllegalStep, UnknownName
@@ -219,11 +217,10 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Store(ABC):
-    """The verbs of a store. Every store passes the suite in `paceline.testing.store_contract`."""
+class SqlStore(ABC):
+    """`Store` in a database."""
 
     is_shared = False
-    """Whether engines on several machines may use the store. One leads, by its lease; the others stand by."""
     visible: ClassVar[str] = "TRUE"
     """A condition for a unit `u` that was found by its name: no import hides it."""
 
@@ -236,24 +233,15 @@ class Store(ABC):
         self._reported: set[tuple[str, object]] = set()
 
     def together(self) -> AbstractContextManager[None]:
-        """Make all writes in the block one transaction. If the block raises, none of them is stored."""
         return self.database.together()
 
     def check(self) -> None:
-        """Raise `StoreDamaged` if anything in the store cannot be read. It reads all of it."""
         self.database.check()
 
     def subscribe(self, on_change: Callable[[Topic], object]) -> Callable[[], None]:
-        """Call `on_change` when another process changed something, until the returned function is called.
-
-        It is called from another thread, once the change can be read; it must be quick and use no verb of the store.
-        After each connection, every topic is called once, as something may have been missed. SQLite never calls: its
-        engines poll at every heartbeat.
-        """
         return lambda: None
 
     def close(self) -> None:
-        """Close files. Closing twice is harmless."""
         self.database.close()
 
     # -- campaigns ----------------------------------------------------------------------------------
@@ -261,12 +249,6 @@ class Store(ABC):
     def add_campaign(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> Added:
-        """Add a campaign, or more units to it, together with `events`. Idempotent by unit id; done units stay done.
-
-        Units that differ from the stored ones are listed and kept. With `update` they are replaced, except those that
-        run or are done. The campaign's settings are replaced; its state and age are kept. Raise `InvalidInput` and
-        store nothing if the name is not valid, a unit comes twice, or text is not Unicode.
-        """
         steps = self.add_campaign_in_steps(campaign, units, update=update, now=now, events=events)
         while True:
             try:
@@ -280,22 +262,15 @@ class Store(ABC):
     def add_campaign_in_steps(
         self, campaign: Campaign, units: Iterable[UnitSpec], *, update: bool, now: float, events: Sequence[Event] = ()
     ) -> Generator[None, None, Added]:
-        """Add a campaign as `add_campaign` does, in steps of a few milliseconds, so that others can use the thread.
-
-        Nothing is visible before the last step, which returns the result. If it is never reached, nothing is stored.
-        Raise `StoreBusy` if another process adds to the campaign meanwhile.
-        """
         rules.check_campaign(campaign)
         plan_import = self._plan_import(self, campaign, update=update, now=now, events=events)
         return plan_import.steps(rules.checked_specs(units))
 
     def campaigns(self) -> list[Campaign]:
-        """Return all campaigns in the order they were added."""
         rows = self._read(f"SELECT name, {BODY} FROM campaigns ORDER BY number")
         return [rules.campaign_from(name, body) for name, body in rows]
 
     def set_campaign(self, campaign: Campaign) -> None:
-        """Replace the settings and the state of a campaign. Raise `UnknownName` if it does not exist."""
         rules.check_campaign(campaign)
         statement = "UPDATE campaigns SET body = ? WHERE name = ?"
         if not self.database.write(statement, (rules.encode(campaign), campaign.name)).changed:
@@ -303,7 +278,6 @@ class Store(ABC):
                 raise _unknown(connection, campaign.name)
 
     def delete_campaign(self, name: str) -> None:
-        """Delete a campaign and all its units. Raise `IllegalStep` while one of them runs."""
         with self.database.writing(is_slow=True) as connection:
             number = known_number(connection, name)
             if connection.execute(_HAS_RUNNING, (number,)).fetchone():
@@ -314,7 +288,6 @@ class Store(ABC):
             connection.execute("DELETE FROM campaigns WHERE number = ?", (number,))
 
     def counts(self) -> dict[str, UnitCounts]:
-        """Return the counts of each campaign. The cost does not grow with the number of units."""
         tallies: dict[str, dict[str, int]] = {}
         for name, phase, units in self._read(_COUNTS):
             tallies.setdefault(name, {})[phase] = units
@@ -333,14 +306,6 @@ class Store(ABC):
         now: float,
         only_bound: bool = False,
     ) -> list[Unit]:
-        """Move up to `limit` units of the campaign that may run on the account from `todo` to `running`.
-
-        Units whose conversation lives on the account come first, then, unless `only_bound`, those without one in plan
-        order. A unit whose conversation lives on another account is never claimed, and a parked one only after
-        `wake_units` woke it. Each unit gets one of `attempt_ids` and the phase `working`, and the claim counts as an
-        attempt. The cost does not grow with the number of units. If the result of a claim is lost, the units show in
-        `running_units` and their leases run out.
-        """
         rules.check_attempt_ids(limit, len(attempt_ids))
         with self.database.writing() as connection:
             number = find_number(connection, campaign)
@@ -360,11 +325,6 @@ class Store(ABC):
         ]
 
     def record_outcomes(self, records: Sequence[OutcomeRecord], *, now: float) -> list[bool]:
-        """Store the outcomes and results of attempts in one transaction. Return False for each whose fence is stale.
-
-        A stale outcome changes nothing. Recording an outcome again returns True as long as it is still current. The
-        outcome of an attempt whose unit was cancelled while it ran ends its lease, and what it has used is stored.
-        """
         rules.check_outcomes(records)
         if not records:
             return []
@@ -388,13 +348,10 @@ class Store(ABC):
             work = UnitResult() if found is None else rules.result_from(*found) or UnitResult()
             connection.execute(_SAVE_RESULT, (*rules.result_row(record.result.with_work_of(work)), *address))
         stored = connection.execute(_RECORDED_OUTCOME, address).fetchone()
-        return stored is not None and rules.is_stored_already(stored, record)
+        transition = record.transition  # what this very record left is a repetition
+        return bool(stored == (record.fence, transition.state, *astuple(transition.counters)))
 
     def save_progress(self, unit_id: str, fence: int, *, phase: Phase | None, result: UnitResult | None) -> bool:
-        """Store what a running unit is at and what is known of its work. None keeps what is stored.
-
-        Return False, and store nothing, if the fence is stale or the unit does not run.
-        """
         with self.database.writing() as connection:
             address = _addresses(connection, [unit_id])[0]
             is_current = bool(connection.execute(_SAVE_PHASE, (phase, *address, fence)).rowcount)
@@ -403,7 +360,6 @@ class Store(ABC):
         return is_current
 
     def renew_units(self, fences: dict[str, int], *, lease_until: float) -> list[str]:
-        """Extend the leases of running units. Return the ids whose fence is stale."""
         if not fences:
             return []
         with self.database.writing() as connection:
@@ -417,11 +373,6 @@ class Store(ABC):
     def wake_units(
         self, *, now: float = 0.0, account: str | None = None, campaign: str | None = None, limit: int = 10_000
     ) -> int:
-        """Make due units without a lease claimable, the earliest first. Return how many; at `limit` more may be due.
-
-        With an `account`, whose window reopened, those that are parked on it instead, of one `campaign` or of all.
-        Units that back off stay where they are then: no window holds them.
-        """
         rules.check_page_size(limit)
         if account is None:
             first = self.next_resume_at()
@@ -433,7 +384,6 @@ class Store(ABC):
             return int(connection.execute(_WAKE_ACCOUNT, (account, *span, limit)).rowcount)
 
     def rename_account(self, campaign: str, before: str, after: str) -> int:
-        """Give the units of the campaign on one account another account, with their conversations. Return how many."""
         with self.database.query() as connection:
             span = rules.campaign_span(known_number(connection, campaign))
             is_known = connection.execute(_ON_ACCOUNT, (*span, before)).fetchone() is not None
@@ -443,11 +393,6 @@ class Store(ABC):
             return int(connection.execute(_RENAME_ACCOUNT, (after, *span, before)).rowcount)
 
     def hasten_units(self, resume_times: Mapping[str, float], *, set_back_to: float | None = None) -> int:
-        """Let waiting units that resume later than the given times resume at those times. Others stay as they are.
-
-        If the clock was set back, each unit that backs off since a later time begins its wait then, with its length.
-        Units that are parked for a window keep their time. Return how many begin their wait again.
-        """
         if not resume_times and set_back_to is None:
             return 0
         with self.database.writing(is_slow=set_back_to is not None) as connection:
@@ -458,7 +403,6 @@ class Store(ABC):
             return 0 if set_back_to is None else int(connection.execute(_SHORTEN, (set_back_to,) * 3).rowcount)
 
     def move_units(self, unit_ids: Sequence[str], to: Literal["held", "done"], reason: str, *, now: float) -> int:
-        """Move the given `todo` units to `held`, or the `unverified` ones to `done`. Return how many moved."""
         if not unit_ids:
             return 0
         with self.database.writing() as connection:
@@ -467,11 +411,6 @@ class Store(ABC):
             return int(connection.executemany(_MOVE.format(visible=self.visible), values).rowcount)
 
     def retry_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, also_cancelled: bool = False) -> int:
-        """Move held, quarantined and unverified units of the campaign to `todo`, or also the cancelled ones.
-
-        Return how many moved. Their counters are reset and their checks forgotten; the rest of their results is kept.
-        `unit_ids` chooses among those of the campaign; None means all. One with a lease waits for its end.
-        """
         state = f"({IS_STOPPED} OR state = 'cancelled')" if also_cancelled else IS_STOPPED
         with self.database.writing(is_slow=unit_ids is None) as connection:
             chosen, values = self._chosen(connection, campaign, unit_ids)
@@ -480,7 +419,6 @@ class Store(ABC):
             return int(connection.execute(retry, values).rowcount)
 
     def cancel_units(self, campaign: str, unit_ids: Sequence[str] | None = None, *, now: float) -> list[str]:
-        """Cancel all units, or the given ones, that are not done. Return those that ran: they keep their leases."""
         with self.database.writing(is_slow=unit_ids is None) as connection:
             chosen, values = self._chosen(connection, campaign, unit_ids)
             running = f"SELECT name FROM units WHERE {chosen} AND state = 'running' ORDER BY key"
@@ -489,10 +427,6 @@ class Store(ABC):
         return [rules.unit_id(campaign, name) for (name,) in names]
 
     def forget_conversation(self, unit_id: str) -> None:
-        """Let the next attempt of the unit start over: a new conversation on any account, in a new workspace.
-
-        What its attempts have used stays in its result; its work is forgotten. A parked unit is woken.
-        """
         with self.database.writing() as connection:
             address = _addresses(connection, [unit_id])[0]
             if not connection.execute(_FORGET_CONVERSATION.format(visible=self.visible), address).rowcount:
@@ -505,7 +439,6 @@ class Store(ABC):
     # -- reading units ------------------------------------------------------------------------------
 
     def unit(self, unit_id: str) -> Unit | None:
-        """Return the unit with its prompt and its whole result, or None."""
         campaign, name = rules.split_unit_id(unit_id)
         rows = self._read(f"{_UNIT} AND {self.visible}", (campaign, name))
         return self._unit(rows[0][:-1], campaign, rows[0][-1] or "") if rows else None
@@ -519,11 +452,6 @@ class Store(ABC):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Return one page of units without long texts: prompts may be 1 MB each, answers and checks many kB.
-
-        The order is by campaign as they were added, then as in the plan. With `bound_to`, only claimable units whose
-        conversation lives on that account, in the order of a claim and without a cursor: the cost does not grow.
-        """
         rules.check_page_size(limit)
         after = rules.key_after(cursor)
         with self.database.reading() as connection:
@@ -548,10 +476,6 @@ class Store(ABC):
         return connection.execute(f"{select} ORDER BY u.key LIMIT ?", (*values, *span, limit)).fetchall()
 
     def running_units(self, *, also_cancelled: bool = False) -> list[Unit]:
-        """Return all running units in the order of `units`, without prompts, with their whole results.
-
-        Or also those that were cancelled while they ran, and whose attempts have not ended: they keep their leases.
-        """
         index, which = (
             (" INDEXED BY leased", "u.lease_until IS NOT NULL") if also_cancelled else ("", "u.state = 'running'")
         )
@@ -559,12 +483,10 @@ class Store(ABC):
         return [self._unit(row[:-1], row[-1]) for row in self._read(f"{select} ORDER BY u.key")]
 
     def next_resume_at(self) -> float | None:
-        """Return when the first parked unit is due. One that has a lease is not."""
         rows = self._read(_NEXT_RESUME)
         return float(rows[0][0]) if rows else None
 
     def stopped_units(self, *, limit: int) -> list[StoppedUnits]:
-        """Return the units that wait for a person by campaign, state and reason, the most frequent first."""
         rules.check_page_size(limit)
         return [
             StoppedUnits(
@@ -574,13 +496,11 @@ class Store(ABC):
         ]
 
     def claimable(self) -> dict[tuple[str, str | None], int]:
-        """Count the claimable units by campaign and by the account that their conversation is bound to."""
         return {(campaign, account or None): units for campaign, account, units in self._read(_CLAIMABLE)}
 
     # -- events -------------------------------------------------------------------------------------
 
     def append_events(self, events: Sequence[Event]) -> int:
-        """Append events. Return the id of the last one. Ids are never reused."""
         if not events:
             return int(self._read("SELECT value FROM counters WHERE name = 'events'")[0][0])
         with self.database.writing() as connection:
@@ -597,7 +517,6 @@ class Store(ABC):
         return last
 
     def events(self, *, after: int = 0, limit: int = 1000, unit: str | None = None) -> list[StoredEvent]:
-        """Return events with an id above `after`, oldest first. One that is damaged is logged and left out."""
         rules.check_page_size(limit)
         of_unit, values = ("", ()) if unit is None else ("AND unit = ?", (unit,))
         select = f"SELECT id, {BODY} FROM events WHERE id > ? {of_unit} ORDER BY id LIMIT ?"
@@ -621,11 +540,6 @@ class Store(ABC):
         through: int = 0,
         limit: int = 1000,
     ) -> int:
-        """Delete all events but the last `keep`; of those about slots of programs all but `keep_slots`, or `keep`.
-
-        With `before`, delete the oldest that are from before that time, at most `limit`, and none with an id above
-        `through`. Return how many were that old; if it is `limit`, more may be left.
-        """
         rules.check_page_size(limit)
         with self.database.writing() as connection:
             if keep is not None:
@@ -649,11 +563,6 @@ class Store(ABC):
     # -- slots, keys and states ---------------------------------------------------------------------
 
     def save_slots(self, kept: Sequence[StoredSlot], dropped: Sequence[str]) -> None:
-        """Add or replace the slots in `kept`, then delete the slots whose ids are in `dropped`, in one transaction.
-
-        Unknown ids in `dropped` are ignored. Raise `InvalidInput` for text that is not Unicode. If `kept` is empty, a
-        loss of power may bring back dropped slots; their leases run out by themselves.
-        """
         encoded = [(slot.id, rules.encode_slot(slot)) for slot in kept]
         with self.database.writing(is_durable=bool(kept)) as connection:
             if encoded:
@@ -662,16 +571,11 @@ class Store(ABC):
                 connection.executemany("DELETE FROM slots WHERE id = ?", [(slot_id,) for slot_id in dropped])
 
     def slots(self, slot_id: str | None = None) -> list[StoredSlot]:
-        """Return all slots in the order they were first saved, or the one with the id.
-
-        One that is damaged is logged and left out.
-        """
         which, values = ("", ()) if slot_id is None else ("WHERE id = ?", (slot_id,))
         rows = self._read(f"SELECT id, {BODY} FROM slots {which} ORDER BY number", values)
         return [slot for _, slot in self._decoded("slot", rules.SLOTS, rows)]
 
     def client_keys(self) -> list[HashedKey]:
-        """Return all keys of clients as they were created, also revoked ones. A damaged one is logged and left out."""
         rows = self._read(f"SELECT name, digest, revoked_at, {BODY} FROM client_keys ORDER BY number")
         return [
             HashedKey(replace(key, revoked_at=revoked_at), digest)
@@ -679,7 +583,6 @@ class Store(ABC):
         ]
 
     def create_client_key(self, key: ClientKey, digest: str) -> None:
-        """Store a key with the digest of its text. Raise `IllegalStep` if one that is not revoked has the name."""
         with self.database.writing() as connection:
             present = "SELECT 1 FROM client_keys WHERE name = ? AND revoked_at IS NULL"
             if connection.execute(present, (key.name,)).fetchone() is not None:
@@ -691,7 +594,6 @@ class Store(ABC):
             connection.execute(insert, (key.name, digest, rules.encode(key)))
 
     def revoke_client_key(self, name: str, *, now: float) -> ClientKey:
-        """Revoke the key of that name, and return it. Raise `UnknownName` if there is none that is not revoked."""
         revoke = f"UPDATE client_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL RETURNING {BODY}"
         rows = self.database.write(revoke, (now, name)).rows
         if not rows:
@@ -699,21 +601,15 @@ class Store(ABC):
         return replace(rules.decoded(rules.CLIENT_KEYS, rows[0][0]) or ClientKey(name=name), revoked_at=now)
 
     def save_state(self, key: str, value: bytes) -> None:
-        """Save a value under the key, in place of an earlier one."""
         self.database.write(_SAVE_STATE, (key, value))
 
     def load_state(self, key: str) -> bytes | None:
-        """Return the value saved under the key, or None."""
         rows = self._read("SELECT value FROM states WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
 
     # -- what calls of the gateway cost -------------------------------------------------------------
 
     def add_spend(self, rows: Sequence[SpendRow], batch: BatchId | None = None) -> None:
-        """Add to the sums of the gateway, in one transaction. No-op if the batch, or a later one, was added before.
-
-        So a writer that has seen a time-out can repeat its batch, whether it was written or not.
-        """
         values = [spend_values(row) for row in summed(map(rules.storable_spend, rows))]
         if values:
             with self.database.writing(is_durable=False) as connection:
@@ -721,10 +617,6 @@ class Store(ABC):
                     connection.executemany(_ADD_SPEND, values)
 
     def spend(self, *, since: str = "", key: str | None = None, by_model: bool = True) -> list[SpendRow]:
-        """Return the sums (of one key) from that day on, `2026-11-16`, in order of day, key, account and model.
-
-        Without `by_model` they are those of all models, and `model` is ''.
-        """
         columns, group = (", ".join(SPEND_COLUMNS), "") if by_model else (SUMS_BY_KEY, _BY_KEY)
         of_key, names = ("", ()) if key is None else ("AND key = ?", (key,))
         select = f"SELECT {columns} FROM gateway_spend WHERE day >= ? {of_key} {group} ORDER BY 1, 2, 3, 4, 5"
@@ -733,20 +625,13 @@ class Store(ABC):
     # -- the lead -----------------------------------------------------------------------------------
 
     def lead(self, owner: str, *, until: float, now: float) -> bool:
-        """Take or keep the lead among engines, for `until - now` seconds. Return False while another's lease runs.
-
-        A shared store counts those seconds on its own clock. It also fences: once another engine has taken the lead,
-        every write through this object raises `LeadLost`, until `resign` was called.
-        """
         return bool(self.database.write(_TAKE_LEAD, (owner, until, owner, now)).changed)
 
     def leader(self, *, now: float) -> LeadLease | None:
-        """Return who took the lead last and has not resigned, also if its lease has run out."""
         owner, until = self._read("SELECT owner, until FROM leader")[0]
         return None if owner is None else LeadLease(owner, until - now)
 
     def resign(self, owner: str) -> None:
-        """Give up the lead, if this owner has it."""
         self.database.write("UPDATE leader SET owner = NULL, until = 0 WHERE owner = ?", (owner,))
 
     # -- rows ---------------------------------------------------------------------------------------

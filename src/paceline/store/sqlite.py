@@ -26,7 +26,7 @@ from paceline.store.interface import Added, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
 from paceline.store.rules import Span, campaign_span
 from paceline.store.schema import MIGRATIONS, SQLITE, Migration, check_known, unreleased
-from paceline.store.sql_store import BUSY_SECONDS, Connection, Store, Written
+from paceline.store.sql_store import BUSY_SECONDS, Connection, SqlStore, Written
 
 APPLICATION_ID: Final = 0x50434C4E  # "PCLN"
 """Marks a file as Paceline's. `user_version` is the number of migrations that were applied."""
@@ -333,7 +333,7 @@ def _sweep_some(connection: sqlite3.Connection, token: str) -> bool:
     return True
 
 
-class SqliteStore(Store):
+class SqliteStore(SqlStore):
     """The store in the file at `path`, which is created if it does not exist."""
 
     visible: ClassVar[str] = (

@@ -58,6 +58,7 @@ from paceline.settings import LOCAL_HOST, HostSettings, Settings, load_settings
 from paceline.settings.checks import did_you_mean
 from paceline.settings.host_fields import make_host
 from paceline.store.dump import export_store, import_store
+from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import new_key_view, revoked_key_view
 from paceline.views.gateway_calls import GatewaySpend, SpendSum, spend_fields, spend_since, spend_view
 from paceline.views.status import HostView
@@ -250,7 +251,7 @@ def export_command(
     logs of sessions are files of the home, and not in FILE.
     """
     with open_home() as home, _written(file) as stream:
-        rows = export_store(home.store, stream.write)
+        rows = export_store(cast(SqlStore, home.store), stream.write)
     sys.stderr.write(f"exported {output.counted(rows, 'row')}\n")
 
 
