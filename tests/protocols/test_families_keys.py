@@ -5,29 +5,33 @@ import json
 
 import pytest
 
-from paceline.protocols import PresentedKey, key_position, login_refusal, presented_key, with_key
+from paceline.protocols import PresentedKey, key_position, login_refusal, presented_keys, with_key
 from paceline.protocols.families import KeyPosition
 
 
 @pytest.mark.parametrize(
     ("headers", "target", "expected"),
     [
-        ([(b"x-api-key", b"k")], b"/v1/messages", PresentedKey(b"k", "x-api-key")),
-        ([(b"authorization", b"Bearer k")], b"/v1/responses", PresentedKey(b"k", "authorization")),
-        ([(b"authorization", b"bearer  k ")], b"/", PresentedKey(b"k", "authorization")),
-        ([(b"x-goog-api-key", b" k ")], b"/v1beta/models", PresentedKey(b"k", "x-goog-api-key")),
-        ([(b"api-key", b"k")], b"/", PresentedKey(b"k", "api-key")),
-        ([], b"/v1beta/models?alt=sse&key=k%2B1", PresentedKey(b"k+1", "query")),
-        ([], b"/v1beta/models?monkey=1", None),
-        ([(b"authorization", b"Basic k")], b"/", None),
-        ([(b"x-api-key", b"")], b"/?key=", None),
-        ([(b"authorization", b"Bearer b"), (b"x-api-key", b"a")], b"/?key=c", PresentedKey(b"a", "x-api-key")),
+        ([(b"x-api-key", b"k")], b"/v1/messages", [PresentedKey(b"k", "x-api-key")]),
+        ([(b"authorization", b"Bearer k")], b"/v1/responses", [PresentedKey(b"k", "authorization")]),
+        ([(b"authorization", b"bearer  k ")], b"/", [PresentedKey(b"k", "authorization")]),
+        ([(b"x-goog-api-key", b" k ")], b"/v1beta/models", [PresentedKey(b"k", "x-goog-api-key")]),
+        ([(b"api-key", b"k")], b"/", [PresentedKey(b"k", "api-key")]),
+        ([], b"/v1beta/models?alt=sse&key=k%2B1", [PresentedKey(b"k+1", "query")]),
+        ([], b"/v1beta/models?monkey=1", []),
+        ([(b"authorization", b"Basic k")], b"/", []),
+        ([(b"x-api-key", b"")], b"/?key=", []),
+        (
+            [(b"authorization", b"Bearer b"), (b"x-api-key", b"a")],
+            b"/?key=c",
+            [PresentedKey(b"b", "authorization"), PresentedKey(b"a", "x-api-key"), PresentedKey(b"c", "query")],
+        ),
     ],
 )
 def test_a_key_is_found_in_every_position(
-    headers: list[tuple[bytes, bytes]], target: bytes, expected: PresentedKey | None
+    headers: list[tuple[bytes, bytes]], target: bytes, expected: list[PresentedKey]
 ) -> None:
-    assert presented_key(headers, target) == expected
+    assert presented_keys(headers, target) == expected
 
 
 def test_the_accounts_key_replaces_every_key_of_the_client() -> None:

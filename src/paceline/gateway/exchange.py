@@ -93,7 +93,6 @@ class Exchange:
         self._sent_call: UpstreamCall | None = None
         """The one of the last slot, also once it has ended."""
         self._estimate = Estimate()
-        self._times = RequestTimes(gateway.loop.time, gateway.metrics)
         self._comments: WaitComments | None = None
         self._reader = protocols.RequestReader()
         self._pieces_read = 0
@@ -102,6 +101,7 @@ class Exchange:
         self._pool: PoolRequest | None = None
         """What a pool of keys must know of the request, if its path names one."""
         self.record = gateway.calls.log.new_record(gateway.clock.now())
+        self._times = RequestTimes(self.record, gateway.loop.time, gateway.metrics)
 
     @property
     def keep_alive(self) -> bool:
@@ -334,7 +334,7 @@ class Exchange:
                 if not error.is_of_choice:  # else another account of the pool may have room at once
                     self.record.reason, began_at = BUDGET_IN_USE, gateway.loop.time()
                     await self._times.elsewhere(gateway.spend.room(error, deadline))
-                    self._note_waited(gateway.loop.time() - began_at)
+                    self.record.waited_seconds += gateway.loop.time() - began_at
                 continue
             except UpstreamError as error:
                 pool, now = self._pool, gateway.clock.now()
@@ -343,7 +343,7 @@ class Exchange:
                 continue
             except SlotTimeout as timeout:
                 now = gateway.clock.now()
-                self._note_waited(now - joined_at)
+                self.record.waited_seconds += now - joined_at
                 if self._pool is not None and now < deadline:
                     continue
                 gateway.calls.refused()
@@ -364,10 +364,9 @@ class Exchange:
             changed = gateway.key_pools.begin(self._pool)
             self._sent_body = self.request_body if changed is None else RequestBody.whole(changed, self._client.flow)
         record.ticket = record.reason = record.retry_at = None
-        record.waited_seconds = self._times.waited
         self._sent_call = None
         try:
-            has_waited = self._times.waited > 0 or self._times.since_arrival() > READ_AGAIN_SECONDS
+            has_waited = record.waited_seconds > 0 or self._times.since_arrival() > READ_AGAIN_SECONDS
             reserved = await self._reserved(request, has_waited=has_waited)
             try:
                 call = await self._call_upstream(request, slot)
@@ -493,7 +492,7 @@ class Exchange:
         self._client.on_response_complete()
 
     def _own_headers(self) -> bytes:
-        record, waited = self.record, round(self._times.waited * 1000)
+        record, waited = self.record, round(self.record.waited_seconds * 1000)
         return b"x-paceline-request-id: %b\r\nx-paceline-scope: %b\r\nx-paceline-waited-ms: %d\r\n%b" % (
             record.id.encode(), header_value(record.scope), waited, b"" if self._pool is None else self._pool.headers,
         )  # fmt: skip
@@ -514,10 +513,6 @@ class Exchange:
         if self._has_own_key or self.record.account is None:
             return None
         return refused_key(self._gateway.limiter, self._gateway.access.accounts[self.record.account])
-
-    def _note_waited(self, seconds: float) -> None:
-        self._times.waited += seconds
-        self.record.waited_seconds = self._times.waited
 
     def _own_error(self, error: InvalidInput | CapacityError) -> GatewayError:
         """Return what the limiter refuses as an error of the gateway."""

@@ -78,13 +78,13 @@ class AccountFailures:
 
     def note_unreachable(self, name: str, why: str, now: float) -> None:
         """Note a call that found no connection. The account is tried last for a while, each time for longer."""
-        until = self._tried_last_until(name)
-        if until <= now:  # calls that failed together are one outage
-            seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * self._outage_seconds.get(name, 0.0)), LONGEST_OUTAGE_SECONDS)
-            until = now + seconds
-            self._outage_seconds[name] = seconds
-            log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, why, seconds)
-        self._note("unreachable", name, why, now, until)
+        if self.is_tried_last(name, now):  # calls that failed together are one outage
+            self._note("unreachable", name, why, now, self._failing[name].retry_at)
+            return
+        seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * self._outage_seconds.get(name, 0.0)), LONGEST_OUTAGE_SECONDS)
+        self._outage_seconds[name] = seconds
+        log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, why, seconds)
+        self._note("unreachable", name, why, now, now + seconds)
 
     def note_refused(self, name: str, status: int, now: float) -> None:
         """Note a call that the provider refused in a way that another key may not be."""
@@ -97,7 +97,8 @@ class AccountFailures:
             self._outage_seconds.pop(name, None)
 
     def is_tried_last(self, name: str, now: float) -> bool:
-        return bool(self._failing) and now < self._tried_last_until(name)
+        found = self._failing.get(name)
+        return found is not None and found.retry_at is not None and now < found.retry_at
 
     def listed(self) -> list[MemberFailure]:
         """Return the accounts that fail, those that fail longest first. A single refusal is not worth a line."""
@@ -106,10 +107,6 @@ class AccountFailures:
             for each in self._failing.values()
             if each.kind == "unreachable" or each.last_at - each.since >= REPEATED_SECONDS
         ]
-
-    def _tried_last_until(self, name: str) -> float:
-        found = self._failing.get(name)
-        return 0.0 if found is None or found.retry_at is None else found.retry_at
 
     def _note(
         self, kind: Literal["unreachable", "refused"], name: str, detail: str, now: float, retry_at: float | None

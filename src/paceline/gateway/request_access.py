@@ -29,8 +29,8 @@ from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_
 from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name, kept_model, unpriced
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.limiter.slot import SlotGroup
-from paceline.protocols import Family, key_position, login_refusal, with_key
-from paceline.protocols.families import KeyPosition, PresentedKey, home_family, key_in_header, key_in_query
+from paceline.protocols import Family, key_position, login_refusal, presented_keys, with_key
+from paceline.protocols.families import KeyPosition, home_family
 from paceline.settings import KeyPoolSettings
 from paceline.store import ClientKey, HashedKey, Store
 
@@ -177,14 +177,6 @@ def is_client_key(presented: bytes) -> bool:
 
 
 # -- the rules of one key ------------------------------------------------------------------------
-
-
-def check_key_address(key: ClientKey, name: str) -> None:
-    """Raise `GatewayError` if the key may not use the account or pool of that name."""
-    if key.revoked_at is not None:
-        raise revoked(key)
-    if key.pool is not None and key.pool != name:
-        raise GatewayError(403, "address_not_allowed", f"the key {key.name} may use /gateway/{key.pool}/ only")
 
 
 def check_model(key: ClientKey, provider: str, model: str | None) -> None:
@@ -362,8 +354,12 @@ class RequestAccess:
         path = head.target.partition(b"?")[0]
         name = account_name(path)
         login = await self._login(name, sorted_headers)
-        if login.client is not None:
-            check_key_address(login.client, name)
+        if (client := login.client) is not None:
+            if client.revoked_at is not None:
+                raise revoked(client)
+            if client.pool is not None and client.pool != name:
+                message = f"the key {client.name} may use /gateway/{client.pool}/ only"
+                raise GatewayError(403, "address_not_allowed", message)
         account, pool = None, self._routes.resolve(path).pool
         if pool is not None:  # a key that is not set is no reason to refuse yet
             account = next((name for name in pool.accounts if self.has_key(name)), None)
@@ -405,7 +401,8 @@ class RequestAccess:
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
             raise GatewayError(400, "stray_token", message)
         if ours := sorted_headers.ours:
-            request.session = _session(ours) or route.session
+            if (session := ours.get(b"x-paceline-session")) is not None:
+                request.session = check_session_name(session.decode("latin-1"), "x-paceline-session")
             request.priority = _priority(ours)
             request.max_wait = _seconds(ours, MAX_WAIT, 0.0, LONGEST_MAX_WAIT_SECONDS)
             request.keepalive = _seconds(ours, KEEPALIVE, SHORTEST_KEEPALIVE_SECONDS, LONGEST_KEEPALIVE_SECONDS)
@@ -513,9 +510,7 @@ class SortedHeaders:
             named |= {b"accept-encoding"}
         if named:
             self.forwarded = [header for header in self.forwarded if header[0].lower() not in named]
-        found = [*(key_in_header(name, value) for name, value in self.keys), key_in_query(head.target)]
-        self.presented: list[PresentedKey] = [key for key in found if key is not None]
-        """The keys in all key positions of the request."""
+        self.presented = presented_keys(self.keys, head.target)
 
     @property
     def lines(self) -> bytes:
@@ -547,13 +542,6 @@ def _is_chunked(transfer_encoding: bytes) -> bool:
     if transfer_encoding.strip().lower() != b"chunked":
         raise GatewayError(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
     return True
-
-
-def _session(ours: dict[bytes, bytes]) -> str | None:
-    value = ours.get(b"x-paceline-session")
-    if value is None:
-        return None
-    return check_session_name(value.decode("latin-1"), "x-paceline-session")
 
 
 def _priority(ours: dict[bytes, bytes]) -> int:

@@ -43,11 +43,10 @@ Value = TypeVar("Value")
 class RequestTimes:
     """The times of one request, on the loop's clock, and their metrics."""
 
-    __slots__ = ("_metrics", "_now", "_spent_elsewhere", "arrived_at", "waited")
+    __slots__ = ("_metrics", "_now", "_record", "_spent_elsewhere", "arrived_at")
 
-    def __init__(self, now: Callable[[], float], metrics: MetricsRegistry) -> None:
-        self.waited = 0.0
-        """Seconds spent waiting for slots, in total."""
+    def __init__(self, record: CallRecord, now: Callable[[], float], metrics: MetricsRegistry) -> None:
+        self._record = record
         self._now = now
         self._metrics = metrics
         self.arrived_at = now()
@@ -63,7 +62,7 @@ class RequestTimes:
             self._spent_elsewhere += self._now() - began_at
 
     def slot_granted(self, waited: float) -> None:
-        self.waited += waited
+        self._record.waited_seconds += waited
         self._spent_elsewhere += waited
         self._metrics.granted(waited)
 
@@ -78,7 +77,7 @@ class RequestTimes:
 
     def request_ended(self) -> None:
         self._metrics.gateway_request_seconds.observe(self._now() - self.arrived_at)
-        self._metrics.gateway_wait_seconds.observe(self.waited)
+        self._metrics.gateway_wait_seconds.observe(self._record.waited_seconds)
 
 
 class RequestAccounting(gateway_calls.GatewayCalls):
@@ -155,18 +154,10 @@ class RequestAccounting(gateway_calls.GatewayCalls):
             log.warning("%s answers with %s, which was not asked for: tokens are estimated", record.account, coding)
         if used is not None:
             record.tokens, record.is_estimated = used.tokens, used.is_estimated
-            self._count_tokens(record)
+            for kind in Tokens.__struct_fields__:
+                if (count := getattr(used.tokens, kind)) or kind in ("input", "output"):
+                    self.metrics.tokens.add(record.scope, kind, by=count)
         self.spend.settle(reserved, record, call.reader)
-
-    def _count_tokens(self, record: CallRecord) -> None:
-        tokens, add, scope = record.tokens, self.metrics.tokens.add, record.scope
-        assert tokens is not None
-        add(scope, "input", by=tokens.input)
-        add(scope, "output", by=tokens.output)
-        if tokens.cache_read:
-            add(scope, "cache_read", by=tokens.cache_read)
-        if tokens.cache_write:
-            add(scope, "cache_write", by=tokens.cache_write)
 
     def answered(self, record: CallRecord, error: GatewayError) -> None:
         """Note that the gateway itself answers the request, and what it writes."""
@@ -177,7 +168,6 @@ class RequestAccounting(gateway_calls.GatewayCalls):
     def ended(self, record: CallRecord, times: RequestTimes) -> None:
         """Note that the request is over, however it ended."""
         record.ticket = None
-        record.waited_seconds = times.waited
         record.seconds = times.since_arrival()
         self.log.ended(record)
 

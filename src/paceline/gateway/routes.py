@@ -278,31 +278,19 @@ class CallRecord(GatewayCall, gc=False, kw_only=True):
 class MinuteCount:
     """How often something happened in the last minute."""
 
-    __slots__ = ("_counts", "_second")
-
     def __init__(self) -> None:
-        self._counts = [0] * _SECONDS
-        self._second = 0
+        self._by_second: dict[int, int] = {}
 
     def add(self, now: float) -> None:
-        second = int(now)
-        if second != self._second:
-            self._move_to(second)
-        self._counts[second % _SECONDS] += 1
+        if (second := int(now)) not in self._by_second:
+            self.total(now)
+        self._by_second[second] = self._by_second.get(second, 0) + 1
 
     def total(self, now: float) -> int:
-        self._move_to(int(now))
-        return sum(self._counts)
-
-    def _move_to(self, second: int) -> None:
-        """Forget the seconds that have passed since. A clock that was set back starts again."""
-        passed = second - self._second
-        if not 0 <= passed < _SECONDS:
-            self._counts = [0] * _SECONDS
-        else:
-            for each in range(self._second + 1, second + 1):
-                self._counts[each % _SECONDS] = 0
-        self._second = second
+        """Forget the seconds that are not of the last minute, also those of a clock that was set back."""
+        of_minute = {second: count for second, count in self._by_second.items() if 0 <= int(now) - second < _SECONDS}
+        self._by_second = of_minute
+        return sum(of_minute.values())
 
 
 class RequestLog:

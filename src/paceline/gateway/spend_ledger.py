@@ -86,7 +86,6 @@ class Reservation(msgspec.Struct, eq=False):
     estimate: Estimate
     is_billed: bool
     limits: tuple[Limit, ...]
-    is_open: bool = True
 
 
 def limit_of_key(key: ClientKey) -> Limit | None:
@@ -212,10 +211,9 @@ class SpendLedger:
             self._end(reservation)
 
     def _take_back(self, reservation: Reservation) -> bool:
-        if not reservation.is_open:
+        if reservation not in self._open:
             return False
-        reservation.is_open = False
-        self._open.discard(reservation)
+        self._open.remove(reservation)
         self._reserved.add(reservation.row, -reservation.row.dollars)
         self._enter(reservation.row, -1)
         return True

@@ -270,7 +270,9 @@ class UpstreamConnection(asyncio.Protocol):
                 return
         self._is_reusable = self._parser.should_keep_alive()
         head = ResponseHead(status, self._reason, self._headers, lowered(self._headers))
-        coding = _transfer_coding(head) if b"transfer-encoding" in head.names else b""
+        coding = b""
+        if b"transfer-encoding" in head.names:
+            coding = b"".join([value.lower() for name, value in head.lowered if name == b"transfer-encoding"])
         if coding not in (b"", b"chunked"):
             self.fail("its response has a transfer coding other than chunked")
             return
@@ -289,10 +291,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_complete = True
         else:  # an informational response; the real one follows
             self._reason, self._headers = b"", []
-
-
-def _transfer_coding(head: ResponseHead) -> bytes:
-    return b"".join([value.lower() for name, value in head.lowered if name == b"transfer-encoding"])
 
 
 class UpstreamPool:

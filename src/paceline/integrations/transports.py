@@ -77,9 +77,10 @@ class LimitedRequest:
 
     def login_refused(self) -> Response | None:
         """Return the response to a request with a subscription's login, which belongs to the vendor's own CLI."""
-        key = protocols.presented_key(self._headers, self._target)
-        message = None if key is None else protocols.login_refusal(key.value, self._provider)
-        return None if message is None else self.own_response(protocols.OwnResponse(403, "subscription", message))
+        for key in protocols.presented_keys(self._headers, self._target):
+            if (message := protocols.login_refusal(key.value, self._provider)) is not None:
+                return self.own_response(protocols.OwnResponse(403, "subscription", message))
+        return None
 
     def timed_out(self, error: SlotTimeout, now: float) -> Response:
         """Return the response after the wait for a slot ran out: the provider's own refusal, if there was one."""

@@ -158,16 +158,10 @@ class PresentedKey(msgspec.Struct, frozen=True):
     position: KeyPosition
 
 
-def presented_key(headers: Headers, target: bytes = b"") -> PresentedKey | None:
-    """Return the key in the API-key position of any protocol. `target` is the path with its query."""
-    found: dict[KeyPosition, PresentedKey] = {}
-    for name, value in headers:
-        if name in _HEADER_POSITIONS and (key := key_in_header(name, value)) is not None:
-            found.setdefault(key.position, key)
-    for position in _HEADER_POSITIONS.values():
-        if position in found:
-            return found[position]
-    return key_in_query(target)
+def presented_keys(headers: Headers, target: bytes = b"") -> list[PresentedKey]:
+    """Return the keys in the API-key positions of all protocols. `target` is the path with its query."""
+    found = [key_in_header(name, value) for name, value in headers if name in _HEADER_POSITIONS]
+    return [key for key in (*found, key_in_query(target)) if key is not None]
 
 
 def key_in_header(name: bytes, value: bytes) -> PresentedKey | None:
