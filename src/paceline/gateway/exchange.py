@@ -53,11 +53,11 @@ from paceline.gateway.request_access import (
 from paceline.gateway.request_accounting import RequestAccounting, RequestTimes
 from paceline.gateway.routes import BUDGET_IN_USE, FIRST_ERROR, BudgetError, GatewayError, kept_model
 from paceline.gateway.spend_ledger import Estimate, Reservation, SpendLedger, estimate_of
-from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, UpstreamCall, ensure_pause
+from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, UpstreamCall
 from paceline.gateway.upstream_pool import Origin, ResponseHead, UpstreamConnection, UpstreamError, UpstreamPool
 from paceline.limiter import AdmissionRequest, Limiter, Slot
 from paceline.metrics import MetricsRegistry
-from paceline.protocols.responses import is_idempotent, should_retry
+from paceline.protocols.responses import is_idempotent, should_retry, with_pause
 from paceline.settings.model import KeyPoolSettings, price_list
 
 if TYPE_CHECKING:
@@ -393,7 +393,8 @@ class Exchange:
                 return call
             self._finish(call)
             return None
-        ensure_pause(slot, signals)
+        for signal in with_pause(signals)[len(signals) :]:  # a request that is sent again must wait first
+            slot.report(signal)
         is_overload = any(isinstance(signal, Overloaded) for signal in signals)
         gateway.metrics.gateway_retries.add(record.scope, "overloaded" if is_overload else "rate_limited")
         return call

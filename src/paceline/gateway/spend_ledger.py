@@ -144,7 +144,7 @@ class SpendLedger:
         served, extras = estimate.served, dict[str, int]()
         if answer is not None:
             named = canonical_model(answer.model or "")
-            if named in models and not any(part.model for part in answer.usage.parts):
+            if named in models and not answer.usage.names_models:
                 models = {named}
             served, extras = {**served, **answer.served}, answer.usage.extras
         costs = [self._prices.cost_of_call(each, tokens, served, extras) for each in models]

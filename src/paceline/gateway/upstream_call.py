@@ -18,7 +18,7 @@ from paceline.gateway.request_access import UpstreamRequest
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection, UpstreamError
 from paceline.limiter.slot import Slot
 from paceline.protocols import ResponseReader, response_reader
-from paceline.protocols.responses import LONGEST_ERROR, signals_at_end, signals_of, signals_of_broken, with_pause
+from paceline.protocols.responses import LONGEST_ERROR, signals_at_end, signals_of, signals_of_broken
 
 HELD_BACK_STATUSES = frozenset({429, 503, 529})
 """A response with one of these is read whole before the client sees any of it."""
@@ -238,9 +238,3 @@ class SignalReporter:
 def _of_one_key(signal: Signal) -> Signal:
     """Return an overload as one of this key and model alone: the pool asks its other keys before it waits."""
     return msgspec.structs.replace(signal, reach=None) if isinstance(signal, Overloaded) else signal
-
-
-def ensure_pause(slot: Slot, signals: list[Signal]) -> None:
-    """Report an overload if no signal pauses the scope: a request that is sent again must wait first."""
-    for signal in with_pause(signals)[len(signals) :]:
-        slot.report(signal)

@@ -329,7 +329,15 @@ class _Slots(Generic[Source]):
         if not limited.takes_slot:
             return await _settled(self._send(request))
         while True:
-            holder, response = self._slot(limited.scope, self._options(limited)), None
+            options = {
+                "session": self._session,
+                "priority": self._priority,
+                "since": limited.since,
+                "tokens": limited.tokens,
+                "timeout": max(0.0, limited.deadline - self._now()),
+                "on_queued": raise_if_held,
+            }
+            holder, response = self._slot(limited.scope, options), None
             try:
                 await holder.enter()
             except SlotTimeout as error:
@@ -362,16 +370,6 @@ class _Slots(Generic[Source]):
             await holder.report(signals_of_broken(limited.name, response.status_code, headers, seen_at=self._now()))
             raise
         return body
-
-    def _options(self, limited: LimitedRequest) -> dict[str, Any]:
-        return {
-            "session": self._session,
-            "priority": self._priority,
-            "since": limited.since,
-            "tokens": limited.tokens,
-            "timeout": max(0.0, limited.deadline - self._now()),
-            "on_queued": raise_if_held,
-        }
 
     async def _counted(self, limited: LimitedRequest, response: Response, holder: "_SlotHolder") -> Response:
         """Return a success with Paceline's headers. Report its head now, and its tokens at its end."""

@@ -44,7 +44,8 @@ class NamedSlots:
         self._driver = driver
         self._governor = driver.governor
         self._by_session: dict[str, dict[str, None]] = {}
-        self._run_owner: dict[str, str] = {}
+        self._owner: dict[str, str] = {}
+        """The session of each of them."""
         self._logged_at = -math.inf
         self._heard_at: dict[str, float] = {}
         """When each session was last acquired, or one of its runs began or ended."""
@@ -58,7 +59,7 @@ class NamedSlots:
     def acquire_run(self, session: str, run: str, scope: str | None) -> None:
         """Take a slot for one run of a session, or raise `MaxRunsExceeded`. No-op for one that has it."""
         ticket_id = RUN_PREFIX + check_name(run, "run")
-        owner = self._run_owner.get(ticket_id, check_name(session, "session"))
+        owner = self._owner.get(ticket_id, check_name(session, "session"))
         if owner != session:
             raise errors.TicketConflict(
                 f"run {run!r} belongs to session {owner!r}; choose another id for session {session!r}"
@@ -66,7 +67,6 @@ class NamedSlots:
         scopes = (RUNS, *(path_scopes(scope) if scope is not None else ()))
         parent = self.session_ticket(session)
         self._acquire(Ticket(ticket_id, scopes, parent=parent, leased=False), session, errors.MaxRunsExceeded)
-        self._run_owner[ticket_id] = session
 
     def _acquire(self, ticket: Ticket, session: str, error: type[errors.CapacityError]) -> None:
         driver = self._driver
@@ -113,7 +113,7 @@ class NamedSlots:
     def release_run(self, run: str) -> None:
         """Release a run's slot. Idempotent."""
         ticket_id = RUN_PREFIX + check_name(run, "run")
-        self.forget(self._run_owner.get(ticket_id, ""), ticket_id)
+        self.forget(self._owner.get(ticket_id, ""), ticket_id)
         self._release(ticket_id)
 
     def release_session(self, session: str) -> None:
@@ -121,7 +121,7 @@ class NamedSlots:
         own = SESSION_PREFIX + check_name(session, "session")
         self._heard_at.pop(session, None)
         for ticket_id in sorted(self._by_session.pop(session, {}), key=lambda each: each == own):
-            self._run_owner.pop(ticket_id, None)
+            del self._owner[ticket_id]
             self._release(ticket_id)
 
     def _release(self, ticket_id: str) -> None:
@@ -140,11 +140,12 @@ class NamedSlots:
     def add(self, session: str, ticket_id: str) -> None:
         """Release this ticket together with the session."""
         self._by_session.setdefault(session, {})[ticket_id] = None
+        self._owner[ticket_id] = session
         self._heard_at[session] = self._driver.now()
 
     def forget(self, session: str, ticket_id: str) -> None:
         """Stop tracking a ticket that was released on its own."""
-        self._run_owner.pop(ticket_id, None)
+        self._owner.pop(ticket_id, None)
         tickets = self._by_session.get(session)
         if tickets is not None:
             tickets.pop(ticket_id, None)
@@ -162,7 +163,7 @@ class NamedSlots:
 
     def owners(self) -> dict[str, str]:
         """Return the session of each ticket, for a snapshot."""
-        return {ticket_id: session for session, tickets in self._by_session.items() for ticket_id in tickets}
+        return dict(self._owner)
 
     def restore(self, tickets: Iterable[Ticket], owners: Mapping[str, str]) -> None:
         """Track the slots of a snapshot: they can be released by their name, or with their session."""
@@ -174,8 +175,6 @@ class NamedSlots:
                 owner = ticket.parent.removeprefix(SESSION_PREFIX)
             if owner is not None:
                 self.add(owner, ticket.id)
-                if ticket.id.startswith(RUN_PREFIX):
-                    self._run_owner[ticket.id] = owner
 
 
 # -- slots for a block of code ------------------------------------------------------------------

@@ -8,9 +8,9 @@ another type, is *unknown* and never an error. Never here: changing a byte.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -27,7 +27,6 @@ LARGEST_TOKENS = 1_000_000_000
 """Larger numbers are nonsense and are ignored."""
 
 _ABSENT = msgspec.Raw()
-_UNKNOWN = (None, _ABSENT)
 _USAGE_OR_ERROR = re.compile(rb'"(?:usage|usageMetadata|error)"\s*+:\s*+[{"]')
 _USAGE_IN_TAIL = re.compile(
     rb'(?<!\\)"(?:usage|usageMetadata)"\s*+:\s*+(\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})'
@@ -76,12 +75,12 @@ class ResponseReader:
 
     def _read_usage(self, raw: bytes | msgspec.Raw, before: "TokenUsage") -> bool:
         """Read an object of usage that adds to what was said before. Returns whether it is one."""
-        if (usage := decoded(raw, _USAGE)) is None:
+        if (said := decoded(raw, _USAGE)) is None:
             return False
+        usage = TokenUsage(said)
         self.usage = usage.over(before)
         self.tokens = self.usage.total
-        for field, name in _TIER_FIELDS.items():
-            self._read_tier(name, getattr(usage, field))
+        self.served |= usage.tiers()
         return True
 
     def _read_tier(self, name: str, raw: bytes | msgspec.Raw) -> None:
@@ -199,114 +198,106 @@ class BodyReader(ResponseReader):
                 self._read_usage(raw, NO_USAGE)
 
 
-class TokenUsage(msgspec.Struct, frozen=True):
-    """Usage in the spellings of all protocols. Each protocol uses some of the fields."""
+class TokenUsage:
+    """Usage in the spellings of all protocols, as it was said. Each protocol uses some of the names."""
 
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_cache_hit_tokens: int | None = None
-    input_tokens_details: msgspec.Raw = _ABSENT
-    prompt_tokens_details: msgspec.Raw = _ABSENT
-    totalTokenCount: int | None = None  # noqa: N815 - Google's spelling
-    promptTokenCount: int | None = None  # noqa: N815
-    cachedContentTokenCount: int | None = None  # noqa: N815
-    toolUsePromptTokenCount: int | None = None  # noqa: N815
-    candidatesTokenCount: int | None = None  # noqa: N815
-    thoughtsTokenCount: int | None = None  # noqa: N815
-    promptTokensDetails: msgspec.Raw = _ABSENT  # noqa: N815
-    cache_creation: msgspec.Raw = _ABSENT
-    iterations: msgspec.Raw = _ABSENT
-    """Of Anthropic: the parts of a call, if it compacts its context or asks an advisor. Only their sum has all."""
-    model: msgspec.Raw = _ABSENT
-    """Of a part."""
-    server_tool_use: msgspec.Raw = _ABSENT
-    speed: msgspec.Raw = _ABSENT
-    inference_geo: msgspec.Raw = _ABSENT
-    serviceTier: msgspec.Raw = _ABSENT  # noqa: N815
-    trafficType: msgspec.Raw = _ABSENT  # noqa: N815
+    def __init__(self, said: Mapping[str, object]) -> None:
+        self._said = said
+
+    def tiers(self) -> dict[str, str]:
+        """Return how the call was served, in the spellings of `ResponseReader.served`.
+
+        Anthropic's `service_tier` is left out: it is about capacity that was paid before.
+        """
+        named = [(to, value) for name, to in _TIERS.items() if isinstance(value := self._said.get(name), str)]
+        return {name: tier_of(value) for name, value in named}
 
     @property
     def extras(self) -> dict[str, int]:
         """What is not paid at the list price by the kinds of `split`, or beside them."""
-        parts = decoded(self.promptTokensDetails, _MODALITIES) or []
-        created, tools = decoded(self.cache_creation, _DETAILS), decoded(self.server_tool_use, _DETAILS)
+        parts = self._objects("promptTokensDetails")
         return {
-            "audio": sum(_count(each.tokenCount) for each in parts if each.modality == "AUDIO"),
-            "hour_cache_write": 0 if created is None else _count(created.ephemeral_1h_input_tokens),
-            "web_search": 0 if tools is None else _count(tools.web_search_requests),
+            "audio": sum(_count(each.get("tokenCount")) for each in parts if each.get("modality") == "AUDIO"),
+            "hour_cache_write": self._count("cache_creation", "ephemeral_1h_input_tokens"),
+            "web_search": self._count("server_tool_use", "web_search_requests"),
         }
 
     @property
-    def parts(self) -> "list[TokenUsage]":
-        """The parts of a call that asked several times, or several models."""
-        return decoded(self.iterations, _PARTS) or []
+    def names_models(self) -> bool:
+        """Whether several models have served the call, each a part of it."""
+        return any(part.get("model") for part in self._objects("iterations"))
 
     def over(self, before: "TokenUsage") -> "TokenUsage":
-        """Return `before` with the fields of this one: Anthropic counts the prompt first and the response last."""
-        if before is NO_USAGE:
-            return self
-        known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in _UNKNOWN}
-        return msgspec.structs.replace(before, **known)
+        """Return `before` with what this one says: Anthropic counts the prompt first and the response last."""
+        return TokenUsage({**before._said, **{name: value for name, value in self._said.items() if value is not None}})
 
     @property
     def total(self) -> int | None:
         """The sum of the parts if cache reads are separate, else the protocol's own total or parts."""
         for parts in _TOTALS:
-            known = [value for name in parts if _is_count(value := getattr(self, name))]
+            known = [value for name in parts if (value := _number(self._said.get(name))) is not None]
             if known:
                 return sum(known)
         return None
 
     @property
     def is_nonsense(self) -> bool:
-        """Whether a number is negative or too large. It counts as 0, so what was used is not known."""
-        return any(
-            type(value := getattr(self, name)) is int and not _is_count(value) for name in self.__struct_fields__
-        )
+        """Whether a number is none, negative or too large. It counts as 0, so what was used is not known."""
+        said = [value for name in _NUMBERS if (value := self._said.get(name)) is not None]
+        return any(_number(value) is None for value in said)
 
     @property
     def split(self) -> Tokens | None:
         """The tokens by kind, None if the response says at most their sum.
 
-        Anthropic counts the prompt that is in a cache beside `input_tokens`. All others count it within the prompt.
+        Anthropic counts the prompt that is in a cache beside `input_tokens`. All others count it within the prompt. A
+        call of Anthropic that compacts its context or asks an advisor says all of its parts in a list alone.
         """
-        if self.prompt_tokens is not None or self.completion_tokens is not None:
-            read, written = _cached(self.prompt_tokens_details) if self.prompt_tokens_details else (0, 0)
-            read = max(read, _count(self.prompt_cache_hit_tokens), _count(self.cache_read_input_tokens))
-            written = max(written, _count(self.cache_creation_input_tokens))
-            prompt, answer = _count(self.prompt_tokens), _count(self.completion_tokens)
-            if self.completion_tokens is not None:  # xAI and Google count thoughts in nothing but the sum
-                answer = max(answer, _count(self.total_tokens) - prompt)
-            return _within(prompt, answer, read, written)
-        if self.input_tokens is not None or self.output_tokens is not None:
-            read, written = _cached(self.input_tokens_details) if self.input_tokens_details else (0, 0)
-            last = Tokens(
-                input=max(0, _count(self.input_tokens) - read - written),
-                output=_count(self.output_tokens),
-                cache_read=read + _count(self.cache_read_input_tokens),
-                cache_write=written + _count(self.cache_creation_input_tokens),
+        count = self._count
+        if self._says("prompt_tokens", "completion_tokens"):
+            details, prompt, answer = "prompt_tokens_details", count("prompt_tokens"), count("completion_tokens")
+            read = max(map(count, ("prompt_cache_hit_tokens", "cache_read_input_tokens")))
+            if self._says("completion_tokens"):  # xAI and Google count thoughts in nothing but the sum
+                answer = max(answer, count("total_tokens") - prompt)
+            written = max(count(details, "cache_write_tokens"), count("cache_creation_input_tokens"))
+            return _within(prompt, answer, max(count(details, "cached_tokens"), read), written)
+        if self._says("input_tokens", "output_tokens"):
+            details = "input_tokens_details"
+            within = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+            own = _within(count("input_tokens"), count("output_tokens"), *within)
+            beside = Tokens(
+                cache_read=count("cache_read_input_tokens"), cache_write=count("cache_creation_input_tokens")
             )
-            return last.plus(
-                reduce(Tokens.plus, [each.split or Tokens() for each in self.parts], Tokens()).beyond(last)
-            )
-        if self.promptTokenCount is not None or self.candidatesTokenCount is not None:
-            prompt = _count(self.promptTokenCount) + _count(self.toolUsePromptTokenCount)
-            answer = _count(self.candidatesTokenCount) + _count(self.thoughtsTokenCount)
-            return _within(prompt, answer, _count(self.cachedContentTokenCount), 0)
+            last = own.plus(beside)
+            parts = [TokenUsage(each).split or Tokens() for each in self._objects("iterations")]
+            return last.plus(reduce(Tokens.plus, parts, Tokens()).beyond(last))
+        if self._says("promptTokenCount", "candidatesTokenCount"):
+            prompt = count("promptTokenCount") + count("toolUsePromptTokenCount")
+            answer = count("candidatesTokenCount") + count("thoughtsTokenCount")
+            return _within(prompt, answer, count("cachedContentTokenCount"), 0)
         return None
 
+    def _says(self, *names: str) -> bool:
+        return any(self._said.get(name) is not None for name in names)
 
-NO_USAGE = TokenUsage()
-_TIER_FIELDS = {name: name for name in ("speed", "inference_geo")} | dict.fromkeys(
-    ("serviceTier", "trafficType"), "service_tier"
-)
-"""Anthropic's `service_tier` in its usage is left out: it is about capacity that was paid before."""
+    def _count(self, name: str, within: str | None = None) -> int:
+        value = self._said.get(name)
+        if within is not None:
+            value = value.get(within) if isinstance(value, dict) else None
+        return _count(value)
 
+    def _objects(self, name: str) -> list[dict[str, object]]:
+        value = self._said.get(name)
+        return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+NO_USAGE = TokenUsage({})
+_TIERS = {
+    "speed": "speed",
+    "inference_geo": "inference_geo",
+    "serviceTier": "service_tier",
+    "trafficType": "service_tier",
+}
 _TOTALS = (
     ("input_tokens", "cache_creation_input_tokens", "output_tokens"),
     ("total_tokens",),
@@ -314,6 +305,8 @@ _TOTALS = (
     ("totalTokenCount",),
     ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"),
 )
+_BESIDE = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount", "toolUsePromptTokenCount")
+_NUMBERS = (*_BESIDE, *(name for names in _TOTALS for name in names))
 
 
 class TokensUsed(msgspec.Struct, frozen=True, gc=False):
@@ -362,24 +355,6 @@ def _within(prompt: int, answer: int, read: int, written: int) -> Tokens:
     return Tokens(input=max(0, prompt - read - written), output=answer, cache_read=read, cache_write=written)
 
 
-def _cached(details: msgspec.Raw) -> tuple[int, int]:
-    """Return how much of a prompt was read from a cache, and how much was written to it."""
-    known = decoded(details, _DETAILS)
-    return (0, 0) if known is None else (_count(known.cached_tokens), _count(known.cache_write_tokens))
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    ephemeral_1h_input_tokens: int | None = None
-    web_search_requests: int | None = None
-
-
-class _Modality(msgspec.Struct):
-    modality: str = ""
-    tokenCount: int | None = None  # noqa: N815 - Google's spelling
-
-
 class _Holder(msgspec.Struct):
     """An object that may contain usage. Members that cannot be read are ignored."""
 
@@ -398,19 +373,19 @@ class _Event(_Holder):
 
 _EVENT = msgspec.json.Decoder(_Event)
 _HOLDER = msgspec.json.Decoder(_Holder)
-_USAGE = msgspec.json.Decoder(TokenUsage)
+_USAGE = msgspec.json.Decoder(dict[str, Any])
 _NAME = msgspec.json.Decoder(str)
-_DETAILS = msgspec.json.Decoder(_Details)
-_PARTS = msgspec.json.Decoder(list[TokenUsage])
-_MODALITIES = msgspec.json.Decoder(list[_Modality])
 
 
-def _count(value: int | None) -> int:
-    return value if value is not None and 0 <= value <= LARGEST_TOKENS else 0
+def _number(value: object) -> int | None:
+    """Return a count of tokens, None if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= LARGEST_TOKENS else None
 
 
-def _is_count(value: int | None) -> TypeGuard[int]:
-    return value is not None and 0 <= value <= LARGEST_TOKENS
+def _count(value: object) -> int:
+    return _number(value) or 0
 
 
 def _is_error(raw: bytes | msgspec.Raw) -> bool:
