@@ -21,16 +21,10 @@ from paceline.core import Deferred, Governor, Granted
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import EXTERNAL_SLOTS
-from paceline.engine.capacity.governor_state import (
-    LoginWatch,
-    apply_campaign_limits,
-    apply_host_limits,
-    limit_checks,
-    load_governor,
-)
+from paceline.engine.capacity.governor_state import LoginWatch, apply_campaign_limits, apply_host_limits, load_governor
 from paceline.engine.capacity.leases import Leases
 from paceline.engine.dispatch.dispatcher import CANCELLED, Dispatcher
-from paceline.engine.dispatch.placement import LocalMachine
+from paceline.engine.dispatch.placement import with_own_machine
 from paceline.engine.dispatch.ticket_queues import ATTEMPTS, TicketQueues, split_queue_name
 from paceline.engine.journal import EngineJournal, EngineParts
 from paceline.engine.retention import EventRetention, OutputRetention
@@ -126,25 +120,17 @@ class Engine:
 
         Where machines share the store, `fleet` knows the homes of this one, and `own_host` has it by its name.
         """
-        self.settings = settings
-        self.store = store
-        self.clock = clock
+        self.settings, self.store, self.clock, self.elapsed = settings, store, clock, elapsed
+        self._executor, self._own_host, self._make_hosts = executor, own_host, make_hosts
         self.metrics = MetricsRegistry()
-        self._executor = executor
         self.agents = functools.cache(agents)
-        self._environ = dict(environ)
-        self._usage = dict(usage or {})
+        self._environ, self._usage = dict(environ), dict(usage or {})
         self.outage = StoreOutage(clock)
         self._listeners: list[Callable[[], object]] = []
         self.lead = LeaderLease(store, owner, lease=settings.lease, fleet=fleet)
-        self._leads = False
-        self._is_stopping = False
+        self._leads = self._is_stopping = self._is_built = False
         self.woken = WakeUp()
         self.jobs = make_jobs(self.wake)
-        self._own_host = own_host
-        self._make_hosts = make_hosts
-        self.elapsed = elapsed
-        self._is_built = False
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -257,7 +243,6 @@ class Engine:
         self._rename_logins()
         self._dispatcher.recover(now)
         self.leases.recover(now)
-        self._logins.start(now)
         self.emit("engine.leading", owner=self.lead.owner)
 
     def _build(self) -> None:
@@ -270,8 +255,8 @@ class Engine:
         self._renewed_at = self._passed_at = -math.inf
         self._began_at = math.inf
         """When the last pass began, by `elapsed`."""
-        every_host = LocalMachine(settings, hosts.states, fleet_name=hosts.fleet_name)
-        queues = TicketQueues(governor, settings, self.lead.owner, hosts=every_host.states)
+        every_host = with_own_machine(settings, hosts.states, fleet_name=hosts.fleet_name)
+        queues = TicketQueues(governor, settings, self.lead.owner, hosts=every_host)
         parts = EngineParts(
             store=store,
             driver=driver,
@@ -287,7 +272,7 @@ class Engine:
         self._dispatcher = Dispatcher(parts, self.agents, self.monitor, self._stages)
         self._landing = Landings(parts, self.monitor.history, self._stages.preparing)
         self._cleanup = WorkspaceCleanup(store, hosts)
-        self._logins = LoginWatch(governor, settings.campaign_accounts, hosts.local.environ)
+        self._logins = LoginWatch(governor, settings.campaign_accounts, hosts.local.environ, now=self.clock.now())
         self._host_limits: dict[str, int | None] = {}
         self._event_retention = EventRetention(store, settings.keep_events)
         self._output_retention = OutputRetention(store, hosts.local.executor, settings.output)
@@ -498,8 +483,7 @@ class Engine:
         for campaign in changed:
             self._stages.breaker.forget(campaign.name)
         self._stages.breaker.has_paused = False
-        apply_campaign_limits(self.governor, changed, now)
-        limit_checks(self.governor, changed, self.settings.checks, now)
+        apply_campaign_limits(self.governor, changed, now, checks=self.settings.checks)
 
     # -- leases, queues and grants -------------------------------------------------------------
 

@@ -169,11 +169,8 @@ class EngineJournal:
         if scope.startswith(CAMPAIGN):
             for login in logins_on(hosts, [NO_ACCOUNT]):
                 self._store.wake_units(account=login, campaign=scope.removeprefix(CAMPAIGN))
-        within = [
-            account.id
-            for account in self._queues.accounts
-            if scope == account.provider or f"{scope}/".startswith(f"{account.scope}/")
-        ]
+        accounts = ((each.id, each.provider, f"{each.scope}/") for each in self._queues.accounts)
+        within = [name for name, provider, path in accounts if scope == provider or f"{scope}/".startswith(path)]
         for login in logins_on(hosts, within):
             self._store.wake_units(account=login)
 

@@ -17,7 +17,7 @@ import msgspec
 
 from paceline.core.unit_lifecycle import UnitState
 from paceline.engine.command_log import prune_history
-from paceline.engine.commands import all_units
+from paceline.engine.commands import all_units, find_campaign
 from paceline.engine.settings import this_host
 from paceline.errors import IllegalStep, PacelineError
 from paceline.executors.interface import Executor, OutputArchive, OutputLimits, PruneResult
@@ -135,8 +135,8 @@ def workspace_host(result: UnitResult) -> str | None:
 
 
 def workspaces_of_campaign(store: Store, campaign: str) -> list[StoredWorkspace]:
-    """Return the workspaces of all units of the campaign."""
-    return [*_workspaces(all_units(store, campaign=campaign))]
+    """Return the workspaces of all units of the campaign. Raise `UnknownName` for an unknown one."""
+    return [*_workspaces(all_units(store, campaign=find_campaign(store, campaign).name))]
 
 
 def unneeded_workspaces(store: Store, home: Path) -> list[StoredWorkspace]:

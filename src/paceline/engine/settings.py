@@ -36,7 +36,6 @@ class CampaignAccounts:
     """The configured accounts by id, and the default login of each agent by the agent's name."""
 
     def __init__(self, configured: Mapping[str, Account], logins: Mapping[str, Account]) -> None:
-        self._configured = configured
         self._logins = logins
         self._by_id = {account.id: account for account in (*logins.values(), *configured.values())}
 

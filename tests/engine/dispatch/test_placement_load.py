@@ -4,7 +4,7 @@ import pytest
 from tests.engine.scripted_hosts import ScriptedFleet, scripted_host
 
 from paceline.core import GovernorSettings
-from paceline.engine.dispatch.placement import READ_SECONDS, LocalMachine, logins_on
+from paceline.engine.dispatch.placement import READ_SECONDS, logins_on, with_own_machine
 from paceline.engine.settings import EngineSettings
 from paceline.hosts.messages import HostLoad
 from paceline.settings import HostSettings, MachineTable
@@ -15,7 +15,7 @@ GB = 10**9
 
 
 def test_a_machine_without_limits_and_without_others_is_nothing_to_choose_from() -> None:
-    assert LocalMachine(EngineSettings(governor=GOVERNOR), lambda: ()).states(NOW) == ()
+    assert with_own_machine(EngineSettings(governor=GOVERNOR), lambda: ())(NOW) == ()
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ def test_a_machine_without_limits_and_without_others_is_nothing_to_choose_from()
 )
 def test_its_load_is_read_every_few_seconds(limited: EngineSettings) -> None:
     loads = iter([HostLoad(load=1.0), HostLoad(load=2.0)])
-    machine = LocalMachine(limited, lambda: (), read=lambda: next(loads))
+    states = with_own_machine(limited, lambda: (), read=lambda: next(loads))
 
-    seen = [machine.states(NOW + seconds)[0].load.load for seconds in (0.0, 0.5 * READ_SECONDS, READ_SECONDS)]
+    seen = [states(NOW + seconds)[0].load.load for seconds in (0.0, 0.5 * READ_SECONDS, READ_SECONDS)]
 
     assert seen == [1.0, 1.0, 2.0]
 

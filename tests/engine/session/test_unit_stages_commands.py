@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from paceline.core import Ticket
+from paceline.engine.session.live_session import Attempt
 from paceline.engine.session.unit_stages import command_order, read_end
 from paceline.executors.interface import TAIL_BYTES
 from paceline.executors.process import ProcessExecutor
 from paceline.store import Campaign, Unit, UnitSpec
 
-CAMPAIGN = Campaign(name="night", command=("work",))
-UNIT = Unit(id="night/u0", campaign="night", spec=UnitSpec(id="u0"), position=0, state="running")
+CAMPAIGN = Campaign(name="night", command=("work",), check_timeout=60.0)
+UNIT = Unit(id="night/u0", campaign="night", spec=UnitSpec(id="u0"), position=0, state="running", attempt_id="a1")
 
 
 async def output_of(folder: Path, script: str) -> str:
@@ -18,9 +21,9 @@ async def output_of(folder: Path, script: str) -> str:
     executor = ProcessExecutor(str(folder / "spool"))
     try:
         command = ("sh", "-c", script)
-        order = command_order(
-            "a1-check1", command, UNIT, CAMPAIGN, cwd=str(folder), timeout=60.0, key_variables=frozenset()
-        )
+        unit = msgspec.structs.replace(UNIT, spec=UnitSpec(id="u0", cwd=str(folder)))
+        work = Attempt(unit=unit, campaign=CAMPAIGN, ticket=Ticket("a1", ("sessions",)), stage="check")
+        order = command_order(work, command, frozenset())
         handle = executor.start(order.launch({"PATH": "/usr/bin:/bin"}))
         while not handle.state().is_over:
             await executor.wait_ended(10.0)

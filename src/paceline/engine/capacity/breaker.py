@@ -42,8 +42,8 @@ _VARIABLE_PARTS = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\b[0-9a-f]{8,}\b|(?<!e
 """What differs between failures of one cause: quoted names, paths, ids and numbers, but not exit codes."""
 
 
-class _Streak(msgspec.Struct):
-    """The failures in a row of a campaign in which nothing has ended well, as far as they are alike."""
+class _Counts(msgspec.Struct):
+    """What is counted of a campaign: its failures in a row, as far as they are alike and nothing has ended well."""
 
     gist: str = ""
     units: set[str] = msgspec.field(default_factory=set)
@@ -53,6 +53,12 @@ class _Streak(msgspec.Struct):
     """The units that wait for the others, and when they would be tried again otherwise."""
     missing_since: float | None = None
     """Since when no session of it could be started."""
+    faults: int = 0
+    """How often in a row its setup, its checks or its delivery could not do their work."""
+    unchecked: set[str] = msgspec.field(default_factory=set)
+    """The units that are held because its check cannot start, since one could."""
+    setup_faults: dict[str, int] = msgspec.field(default_factory=dict)
+    """How often in a row the workspace of a unit could not be made, though those of others could."""
 
 
 class _Outage(msgspec.Struct):
@@ -69,26 +75,16 @@ class CampaignBreaker:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._streaks: defaultdict[str, _Streak] = defaultdict(_Streak)
+        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._outages: dict[str, _Outage] = {}
         self._proven_at: dict[str, float] = {}
         """When the latest attempt that ended well had begun, by its account, or by the campaign of a command."""
-        self._faults: dict[str, int] = {}
-        """How often in a row the setup, the checks or the delivery of a campaign could not do their work."""
-        self._unchecked: dict[str, set[str]] = {}
-        """The units of a campaign that are held because its check cannot start, since one could."""
-        self._setup_faults: dict[str, int] = {}
-        """How often in a row the workspace of a unit could not be made, though those of others could."""
         self.has_paused = False
         """Whether a campaign was paused since it was last asked, so that the campaigns must be loaded again."""
 
     def forget(self, campaign: str) -> None:
         """Start a new count: the campaign was added, changed or resumed."""
-        self._streaks.pop(campaign, None)
-        self._faults.pop(campaign, None)
-        self._unchecked.pop(campaign, None)
-        for unit in [unit for unit in self._setup_faults if split_unit_id(unit)[0] == campaign]:
-            del self._setup_faults[unit]
+        self._counts.pop(campaign, None)
 
     def delayed(self, record: OutcomeRecord, now: float) -> OutcomeRecord:
         """Let the units that were not tried go before the next attempt of a failed one, until one has ended well."""
@@ -96,10 +92,10 @@ class CampaignBreaker:
         if transition.ending != "failed" or transition.resume_at is None:
             return record
         campaign, _ = split_unit_id(record.unit_id)
-        streak = self._streaks[campaign]
-        if streak.is_proven or not self._store.claimable().get((campaign, None)):
+        counts = self._counts[campaign]
+        if counts.is_proven or not self._store.claimable().get((campaign, None)):
             return record
-        streak.delayed[record.unit_id] = transition.resume_at
+        counts.delayed[record.unit_id] = transition.resume_at
         later = max(transition.resume_at, now + UNPROVEN_RETRY_SECONDS)
         return msgspec.structs.replace(record, transition=msgspec.structs.replace(transition, resume_at=later))
 
@@ -130,13 +126,15 @@ class CampaignBreaker:
 
     def judged_setup(self, unit_id: str, outcome: AttemptOutcome | None) -> AttemptOutcome | None:
         """Count how the workspace of a unit was prepared; None is well. A unit that fails again and again is held."""
+        campaign = split_unit_id(unit_id)[0]
+        faults = self._counts[campaign].setup_faults
         if outcome is None or outcome.ending == "yielded":
-            self._setup_faults.pop(unit_id, None)
-            self.clear_faults(split_unit_id(unit_id)[0])
+            faults.pop(unit_id, None)
+            self.clear_faults(campaign)
         elif outcome.ending == "campaign_fault":
-            count = self._setup_faults[unit_id] = self._setup_faults.get(unit_id, 0) + 1
-            if count >= MOST_FAULTS_OF_UNIT:
-                del self._setup_faults[unit_id]
+            faults[unit_id] = faults.get(unit_id, 0) + 1
+            if faults[unit_id] >= MOST_FAULTS_OF_UNIT:
+                del faults[unit_id]
                 return msgspec.structs.replace(outcome, ending="barred", resume_at=None)
         return outcome
 
@@ -158,18 +156,18 @@ class CampaignBreaker:
         ]
 
     def _reason_after(self, name: str, unit: str, transition: Transition, now: float) -> str | None:
-        streak = self._streaks[name]
+        counts = self._counts[name]
         match transition.ending:
             case "succeeded":
-                if streak.delayed or not streak.is_proven:
-                    self._store.hasten_units(streak.delayed)
-                    self._streaks[name] = _Streak(is_proven=True)
-            case "failed" if not streak.is_proven:
-                return self._reason_after_failure(name, unit, transition.reason, streak)
-            case "not_started" if not streak.is_proven:
-                if streak.missing_since is None or streak.missing_since > now:
-                    streak.missing_since = now
-                return transition.reason if now - streak.missing_since >= NEVER_STARTED_SECONDS else None
+                if counts.delayed or not counts.is_proven:
+                    self._store.hasten_units(counts.delayed)
+                    self._counts[name] = _Counts(is_proven=True, setup_faults=counts.setup_faults)
+            case "failed" if not counts.is_proven:
+                return self._reason_after_failure(name, unit, transition.reason, counts)
+            case "not_started" if not counts.is_proven:
+                if counts.missing_since is None or counts.missing_since > now:
+                    counts.missing_since = now
+                return transition.reason if now - counts.missing_since >= NEVER_STARTED_SECONDS else None
             case "campaign_fault":
                 return self._reason_after_fault(name, transition.reason)
         return None
@@ -179,35 +177,33 @@ class CampaignBreaker:
         why = self._reason_after_fault(name, reason)
         return self._paused({name: why}) if why is not None else []
 
-    def clear_faults(self, name: str) -> None:
-        """Start a new count: a setup, check or delivery of the campaign has done its work."""
-        self._faults.pop(name, None)
+    def clear_faults(self, name: str, *, can_check: bool = False) -> None:
+        """Start a new count: a setup, check or delivery of the campaign has done its work; or its check can start."""
+        self._counts[name].faults = 0
+        if can_check:
+            self._counts[name].unchecked.clear()
 
     def after_unchecked(self, name: str, unit_id: str, reason: str) -> list[Campaign]:
         """Count a running unit whose check cannot start. Returns the campaign if it is the second, or the last one."""
-        units = self._unchecked.setdefault(name, set())
+        units = self._counts[name].unchecked
         units.add(unit_id)
-        counts = self._store.counts()[name]
-        return self._paused({name: reason}) if len(units) > 1 or counts.todo + counts.running == 1 else []
-
-    def clear_unchecked(self, name: str) -> None:
-        """Start a new count: a check of the campaign could start."""
-        self._unchecked.pop(name, None)
+        left = self._store.counts()[name]
+        return self._paused({name: reason}) if len(units) > 1 or left.todo + left.running == 1 else []
 
     def _reason_after_fault(self, name: str, reason: str) -> str | None:
-        count = self._faults[name] = self._faults.get(name, 0) + 1
-        return reason if count >= MOST_FAULTS_OF_STAGES else None
+        self._counts[name].faults += 1
+        return reason if self._counts[name].faults >= MOST_FAULTS_OF_STAGES else None
 
-    def _reason_after_failure(self, name: str, unit: str, reason: str, streak: _Streak) -> str | None:
+    def _reason_after_failure(self, name: str, unit: str, reason: str, counts: _Counts) -> str | None:
         gist = gist_of(reason, unit)
-        if gist != streak.gist:
-            streak.gist, streak.units = gist, set()
-        streak.units.add(unit)
-        counts = self._store.counts().get(name, UnitCounts())
-        left = counts.todo + counts.running + counts.quarantined + counts.unverified + counts.held
-        if len(streak.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
+        if gist != counts.gist:
+            counts.gist, counts.units = gist, set()
+        counts.units.add(unit)
+        units = self._store.counts().get(name, UnitCounts())
+        left = units.todo + units.running + units.quarantined + units.unverified + units.held
+        if len(counts.units) < max(FEWEST_ALIKE, min(MOST_ALIKE, left)):
             return None
-        return f"the first {len(streak.units)} units failed alike, the last with: {reason}"
+        return f"the first {len(counts.units)} units failed alike, the last with: {reason}"
 
 
 def gist_of(reason: str, unit: str) -> str:

@@ -53,9 +53,7 @@ class DeadlinePacer:
     """Keeps the mean duration of each campaign's units, over all attempts of a unit, and caps campaigns by it."""
 
     def __init__(self, store: Store, governor: Governor, accounts: CampaignAccounts) -> None:
-        self._store = store
-        self._governor = governor
-        self._accounts = accounts
+        self._store, self._governor, self._accounts = store, governor, accounts
         self._mean_seconds: dict[Key, float | None] = {}
         self._unfinished: dict[str, float] = {}
         self._paced: set[str] = set()
@@ -104,7 +102,11 @@ class DeadlinePacer:
         needed = _needed(work, units, self._quotas(campaign, now) or [[]], now, deadline)
         if needed is None:
             return None
-        return StartCap(_words(deadline, units, mean, needed), deadline - work / needed, live=needed)
+        when = f"{datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
+        left = f"{'1 unit is' if units == 1 else f'{units} units are'} left, about {rough_span(mean)} each"
+        enough = "1 session at a time makes it" if needed == 1 else f"{needed} sessions at once make it"
+        words = f"held to the pace of its deadline, {when}: {left}, and {enough}"
+        return StartCap(words, deadline - work / needed, live=needed)
 
     def _quotas(self, campaign: Campaign, now: float) -> list[list[Quota]]:
         """Return the known windows of each account that the campaign runs on."""
@@ -153,10 +155,3 @@ def _quota(status: ScopeStatus, window: WindowStatus, now: float) -> Quota | Non
     resets_at = max(now, window.expected_reset if window.expected_reset is not None else now)
     left = 0.0 if window.state == "closed" else max(0.0, size - (window.best_ratio or 0.0) * window.holds_seconds)
     return Quota(left, resets_at, size, window.length)
-
-
-def _words(deadline: float, units: int, mean: float, needed: int) -> str:
-    when = f"{datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
-    left = "1 unit is" if units == 1 else f"{units} units are"
-    enough = "1 session at a time makes it" if needed == 1 else f"{needed} sessions at once make it"
-    return f"held to the pace of its deadline, {when}: {left} left, about {rough_span(mean)} each, and {enough}"

@@ -103,8 +103,7 @@ class ProgramSlot:
     """The slot of this process, one at a time. `ensure_engine` starts an engine where none leads."""
 
     def __init__(self, store: Store, *, ensure_engine: Callable[[], object]) -> None:
-        self._store = store
-        self._ensure_engine = ensure_engine
+        self._store, self._ensure_engine = store, ensure_engine
         self._slot: StoredSlot | None = None
         self._shown_at = 0.0
         self._has_warned = False
@@ -121,13 +120,8 @@ class ProgramSlot:
 
         `parent` is the ticket of the session that this process belongs to: its own place is used first.
         """
-        slot = StoredSlot(
-            id=secrets.token_hex(8),
-            scopes=scopes,
-            priority=priority,
-            holder=holder_id(self._store, os.getpid()),
-            parent=parent,
-        )
+        name, holder = secrets.token_hex(8), holder_id(self._store, os.getpid())
+        slot = StoredSlot(id=name, scopes=scopes, priority=priority, holder=holder, parent=parent)
         while not self._send("slot_request", slot=msgspec.to_builtins(slot)):
             time.sleep(READ_SECONDS)
         self._slot = slot

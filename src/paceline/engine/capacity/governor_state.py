@@ -17,7 +17,7 @@ from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import CHECKS, KEY
 from paceline.engine import command_log
 from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, is_there, ticket_of
-from paceline.engine.dispatch.placement import LocalMachine
+from paceline.engine.dispatch.placement import with_own_machine
 from paceline.engine.dispatch.ticket_queues import TicketQueues, unit_ticket
 from paceline.engine.settings import EngineSettings
 from paceline.errors import InvalidSnapshot, PacelineError
@@ -89,12 +89,20 @@ def save_governor(store: Store, governor: Governor) -> None:
     store.save_state(GOVERNOR_STATE, msgspec.json.encode(governor.snapshot()))
 
 
-def apply_campaign_limits(governor: Governor, campaigns: Iterable[Campaign], now: float) -> None:
-    """Set the limit of each campaign's scope to its `max_sessions`."""
+def apply_campaign_limits(
+    governor: Governor, campaigns: Iterable[Campaign], now: float, *, checks: int | None = None
+) -> None:
+    """Set the limit of each campaign's scope to its `max_sessions`.
+
+    So many `checks` and setups run at once, if a campaign has some and nobody has set a limit for them.
+    """
     for campaign in campaigns:
         scope = f"campaign:{campaign.name}"
         if governor.get_limit(scope) != campaign.max_sessions:
             governor.set_limit(scope, campaign.max_sessions, now=now)
+        has_commands = campaign.check or (campaign.workspace is not None and campaign.workspace.setup)
+        if checks is not None and has_commands and governor.get_limit(CHECKS) is None:
+            governor.set_limit(CHECKS, checks, now=now)
 
 
 def apply_host_limits(
@@ -113,13 +121,6 @@ def apply_host_limits(
             governor.set_limit(f"host:{host.name}", limit, now=now)
 
 
-def limit_checks(governor: Governor, campaigns: Iterable[Campaign], default: int, now: float) -> None:
-    """Limit the checks and setups that run at once, if a campaign has some and nobody has set a limit for them."""
-    has_commands = any(each.check or (each.workspace is not None and each.workspace.setup) for each in campaigns)
-    if has_commands and governor.get_limit(CHECKS) is None:
-        governor.set_limit(CHECKS, default, now=now)
-
-
 Marks = tuple[tuple[int, int] | None, ...]
 """What changes when somebody logs in: time and size of the login files."""
 
@@ -127,16 +128,15 @@ Marks = tuple[tuple[int, int] | None, ...]
 class LoginWatch:
     """Asks a held login again when its file has changed. It may have changed while no engine ran, too."""
 
-    def __init__(self, governor: Governor, accounts: Iterable[Account], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, governor: Governor, accounts: Iterable[Account], environ: Mapping[str, str], *, now: float
+    ) -> None:
+        """Ask every login once that is held already."""
         self._governor = governor
         self._accounts = {account.scope: account for account in accounts}
         self._environ = environ
-        self.held: dict[str, Marks | None] = {}
+        self.held: dict[str, Marks | None] = {scope: None for scope in self._accounts if self._is_held(scope, now)}
         """The marks of held logins as they were when they were last asked; None to ask them at the next step."""
-
-    def start(self, now: float) -> None:
-        """Let every login that is held already be asked once."""
-        self.held = {scope: None for scope in self._accounts if self._is_held(scope, now)}
 
     def note_holds(self, events: Iterable[Event]) -> None:
         """Watch the logins that are held from now on."""
@@ -180,8 +180,8 @@ class OfflineState:
         # Hosts whose workers have joined count as if they were there: who is there now, only the leader knows.
         known = stored_host_states(store, settings.hosts)
         hosts = [each if each.facts is None else msgspec.structs.replace(each, presence="joined") for each in known]
-        every_host = LocalMachine(settings, lambda: hosts)
-        self.queues = TicketQueues(self.governor, settings, "offline", hosts=every_host.states)
+        every_host = with_own_machine(settings, lambda: hosts)
+        self.queues = TicketQueues(self.governor, settings, "offline", hosts=every_host)
         self.campaigns = {campaign.name: campaign for campaign in (*store.campaigns(), *extra)}
         for command in command_log.CommandReader(store).read():
             with contextlib.suppress(PacelineError):  # the engine will log it

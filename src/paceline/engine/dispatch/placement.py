@@ -5,6 +5,7 @@ among them, and how long conversations wait for a host that cannot take them. Ne
 account or a host; the Governor decides that.
 """
 
+import math
 import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,44 +31,42 @@ HostStates = Callable[[float], Sequence[HostState]]
 """Returns the known hosts at a time."""
 
 
-class LocalMachine:
-    """Adds the machine of the engine to the other hosts, if anything limits it or there are others."""
+def with_own_machine(
+    settings: EngineSettings,
+    others: Callable[[], Sequence[HostState]],
+    read: Callable[[], HostLoad] | None = None,
+    *,
+    fleet_name: str | None = None,
+) -> HostStates:
+    """Return what adds the machine of the engine to the other hosts, if anything limits it or there are others.
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        others: Callable[[], Sequence[HostState]],
-        read: Callable[[], HostLoad] | None = None,
-        *,
-        fleet_name: str | None = None,
-    ) -> None:
-        self._fleet_name = fleet_name
-        self._settings = settings.hosts.get(LOCAL_HOST, HostSettings(name=LOCAL_HOST))
-        self._is_limited = LOCAL_HOST in settings.hosts or settings.machine != type(settings.machine)()
-        self._others = others
-        self._read = read or partial(read_load, Path(settings.home))
-        self._facts = HostFacts(
-            version="", machine="", hostname=platform.node(), home="", user_home="", cpus=os.cpu_count() or 1, memory=0
-        )
-        self._load = HostLoad()
-        self._read_at: float | None = None
+    Without others and without limits there are none to choose from.
+    """
+    is_limited = LOCAL_HOST in settings.hosts or settings.machine != type(settings.machine)()
+    facts = HostFacts(
+        version="", machine="", hostname=platform.node(), home="", user_home="", cpus=os.cpu_count() or 1, memory=0
+    )
+    own = HostState(
+        name=LOCAL_HOST,
+        fleet_name=fleet_name,
+        settings=settings.hosts.get(LOCAL_HOST, HostSettings(name=LOCAL_HOST)),
+        presence="joined",
+        facts=facts,
+        load=HostLoad(),
+    )
+    read = read or partial(read_load, Path(settings.home))
+    read_at = -math.inf
 
-    def states(self, now: float) -> Sequence[HostState]:
-        """Return all hosts at a time. Without others and without limits there are none to choose from."""
-        others = [each for each in self._others() if each.name != LOCAL_HOST]
-        if not others and not self._is_limited and self._fleet_name is None:
+    def states(now: float) -> Sequence[HostState]:
+        nonlocal own, read_at
+        found = [each for each in others() if each.name != LOCAL_HOST]
+        if not found and not is_limited and fleet_name is None:
             return ()
-        if self._is_limited and (self._read_at is None or not 0 <= now - self._read_at < READ_SECONDS):
-            self._load, self._read_at = self._read(), now
-        own = HostState(
-            name=LOCAL_HOST,
-            fleet_name=self._fleet_name,
-            settings=self._settings,
-            presence="joined",
-            facts=self._facts,
-            load=self._load,
-        )
-        return [own, *others]
+        if is_limited and not 0 <= now - read_at < READ_SECONDS:
+            own, read_at = msgspec.structs.replace(own, load=read()), now
+        return [own, *found]
+
+    return states
 
 
 def logins_on(hosts: Sequence[HostState], accounts: Sequence[str]) -> list[str]:
@@ -93,9 +92,6 @@ LEAST_FREE_DISK = 500_000_000
 EXCLUDED_SECONDS = 600.0
 """How long a campaign keeps away from a host that could not start its session: long enough for others to do the work,
 short enough after a person has made the folder."""
-_COMMAND = "command"
-"""The agent of plans that bring their own command, which needs no CLI."""
-_GIGABYTE = 1e9
 
 
 def host_scope(host: str) -> str:
@@ -142,8 +138,7 @@ class Placement:
         machine: MachineTable | None = None,
         exclusions: Exclusions | None = None,
     ) -> None:
-        self._accounts = accounts
-        self._now = now
+        self._accounts, self._now = accounts, now
         self._machine = machine or MachineTable()
         self._exclusions = {} if exclusions is None else exclusions
         self._is_unlimited = not hosts and not self._exclusions
@@ -296,7 +291,7 @@ def _missing(campaign: Campaign, host: str, state: HostState) -> Deferred | None
     if lacking:
         what = f"the label {lacking[0]}" if len(lacking) == 1 else f"the labels {', '.join(lacking)}"
         return _deferred("held", host, f"{state.name} lacks {what}: add it to [hosts.{state.name}], or change the plan")
-    if not host or facts is None or campaign.agent == _COMMAND:
+    if not host or facts is None or campaign.agent == "command":  # a plan's own needs no CLI
         return None
     found = next((cli for cli in facts.clis if cli.agent == campaign.agent), None)
     if found is not None and found.version is not None:
@@ -312,7 +307,7 @@ def _deferred(reason: Reason, host: str, detail: str, retry_at: float | None = N
 
 
 def _size(size: int) -> str:
-    return f"{size / _GIGABYTE:.1f} GB"
+    return f"{size / 1e9:.1f} GB"
 
 
 class Overdue(NamedTuple):

@@ -81,16 +81,10 @@ class Filling(msgspec.Struct):
     def sessions(self, host: str) -> int:
         """Return how many sessions occupy the host. Those of no other host are on the leader's own machine."""
         if host not in self._sessions:
-            if host:
-                self._sessions[host] = self._in_flight(host_scope(host))
-            else:
-                others = sum(self.sessions(each) for each in self.placement.hosts if each)
-                self._sessions[host] = max(0, self._in_flight(SESSIONS) - others)
+            status = self.governor.status(host_scope(host) if host else SESSIONS, now=self.now)
+            others = 0 if host else sum(self.sessions(each) for each in self.placement.hosts if each)
+            self._sessions[host] = 0 if status is None else max(0, status.in_flight - others)
         return self._sessions[host]
-
-    def _in_flight(self, scope: str) -> int:
-        status = self.governor.status(scope, now=self.now)
-        return 0 if status is None else status.in_flight
 
     def ordered(self, wanted: Sequence[TicketQueue], queues: Iterable[TicketQueue]) -> list[TicketQueue]:
         """Return the queues in the order in which each gets one more ticket. `queues` are all that exist."""
@@ -143,12 +137,8 @@ class TicketQueues:
     def __init__(self, governor: Governor, settings: EngineSettings, owner: str, *, hosts: HostStates) -> None:
         if SEPARATOR in owner:
             raise InvalidInput(f"owner {owner!r:.80} names attempts and their tickets; it must not contain a colon")
-        self._governor = governor
-        self.accounts = settings.campaign_accounts
-        self._owner = owner
-        self.hosts = hosts
-        self._machine = settings.machine
-        self._local_host = settings.local_host
+        self._governor, self._owner, self.hosts = governor, owner, hosts
+        self.accounts, self._settings = settings.campaign_accounts, settings
         self._exclusions: Exclusions = {}
         self.patience = HostPatience()
         self.queues: dict[tuple[str, str], TicketQueue] = {}
@@ -167,7 +157,9 @@ class TicketQueues:
         self.patience.begin(hosts, now)
         if not (self.queues or any(claimable.values())):
             return
-        placement = Placement(self.accounts, hosts, now=now, machine=self._machine, exclusions=self._exclusions)
+        placement = Placement(
+            self.accounts, hosts, now=now, machine=self._settings.machine, exclusions=self._exclusions
+        )
         filling = Filling(self._governor, placement, now, self._governor.get_limit(SESSIONS) or 0)
         bound: dict[str, dict[str | None, int]] = {}
         for (name, login), units in claimable.items():
@@ -181,8 +173,7 @@ class TicketQueues:
             self.give_back([ticket_id for queue in dropped for ticket_id in queue.tickets], now)
         wanted = filling.wanted
         if len(self.queues) > 1:  # else there is no order to find
-            wanted += self._passed_by(wanted, filling)
-            wanted = filling.ordered([*wanted, *self._moved_on(filling)], self.queues.values())
+            wanted = filling.ordered([*wanted, *self._moved_behind(wanted, filling)], self.queues.values())
         if len(wanted) > MOST_REQUESTED:
             wanted = _first_of_each(wanted, MOST_REQUESTED)
         if wanted:
@@ -236,37 +227,29 @@ class TicketQueues:
             campaign, login, refusal, filling.now, has_others=bool(places.logins)
         )
 
-    def _passed_by(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:
-        """Move tickets behind those on accounts with more left. One that waited long would go first else."""
-        passed_by: list[TicketQueue] = []
-        best: dict[str, float] = {}
-        for queue in (*wanted, *(queue for queue in self.queues.values() if queue.tickets)):
-            if len(queue.campaign.accounts) > 1:
-                name = queue.campaign.name
-                best[name] = min(best.get(name, math.inf), filling.used_ratio(queue))
-        for queue in list(self.queues.values()) if best else ():
-            if queue.tickets and filling.used_ratio(queue) > best.get(queue.campaign.name, math.inf):
-                passed_by += self._take_back(queue, filling.now)
-        return passed_by
+    def _moved_behind(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:
+        """Take back tickets that those of their campaign on better accounts, or on less busy hosts, are to pass.
 
-    def _moved_on(self, filling: Filling) -> list[TicketQueue]:
-        """Move tickets on hosts with much to do behind those of the same campaign on other hosts."""
+        One that waited long would take the next slot for the worse account else. Returns the queue of each ticket.
+        """
         moved: list[TicketQueue] = []
+        is_wanted = {id(queue) for queue in wanted}
         by_campaign: dict[str, list[TicketQueue]] = {}
         for queue in self.queues.values():
-            if queue.tickets:
+            if queue.tickets or id(queue) in is_wanted:
                 by_campaign.setdefault(queue.campaign.name, []).append(queue)
         for queues in by_campaign.values():
-            if len({queue.host for queue in queues}) > 1:
-                for queue in filling.overloaded(queues):
-                    moved += self._take_back(queue, filling.now)
+            waiting, behind = [queue for queue in queues if queue.tickets], list[TicketQueue]()
+            if len(queues[0].campaign.accounts) > 1:
+                best = min(map(filling.used_ratio, queues))
+                behind = [queue for queue in waiting if filling.used_ratio(queue) > best]
+                waiting = [queue for queue in waiting if filling.used_ratio(queue) == best]
+            if len({queue.host for queue in waiting}) > 1:
+                behind += filling.overloaded(waiting)
+            for queue in behind:
+                moved += [queue] * len(queue.tickets)
+                self.give_back(list(queue.tickets), filling.now)
         return moved
-
-    def _take_back(self, queue: TicketQueue, now: float) -> list[TicketQueue]:
-        """Give back all tickets of the queue. Returns the queue once for each."""
-        count = len(queue.tickets)
-        self.give_back(list(queue.tickets), now)
-        return [queue] * count
 
     def give_back(self, ticket_ids: Sequence[str], now: float) -> None:
         """Abandon tickets: first those that wait, which would otherwise be granted the slots of the others."""
@@ -306,7 +289,7 @@ class TicketQueues:
                     self.give_back(list(queue.tickets), now)
                 account = self.accounts.known(campaign, account_id)
                 is_for_bound = account_id not in self.accounts.ids_of(campaign)
-                scopes = session_scopes(campaign, account, host or self._local_host)
+                scopes = session_scopes(campaign, account, host or self._settings.local_host)
                 queue = TicketQueue(campaign, account, scopes, login, is_for_bound, host)
                 self.queues[campaign.name, login] = queue
             self._governor.check(Ticket("", queue.scopes, group=campaign.name, priority=campaign.priority))

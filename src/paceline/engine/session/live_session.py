@@ -342,14 +342,13 @@ class LiveSession(Attempt, kw_only=True, eq=False):
 
     def check_payer(self) -> str | None:
         """End a session that bills tokens instead of its subscription. Returns what is wrong, once."""
-        if self.account is None or self.account.kind != "subscription" or self._is_billed:
+        mode = self.output.facts.auth_mode
+        if self.account is None or self.account.kind != "subscription" or self._is_billed or mode not in BILLED_MODES:
             return None
         if self.account.is_implicit and self.campaign.allow_metered:
             return None
-        if self.output.facts.auth_mode not in ("api_key", "overage"):
-            return None
         self._is_billed, self.login_trouble = True, BillingStop
-        billed = "an API key" if self.output.facts.auth_mode == "api_key" else "overage"
+        billed = "an API key" if mode == "api_key" else "overage"
         reason = f"{self.account.id} is a subscription, but the agent bills {billed}"
         self._end("account_stopped", reason)
         return reason

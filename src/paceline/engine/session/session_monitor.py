@@ -199,10 +199,17 @@ class SessionMonitor:
         if ended and self._journal.has_learnt:
             self._journal.collect(now)  # a closed window is emitted before what became of its units
             self._journal.save(now)
-        self.store([record for session, record in ended if not _is_to_verify(session, record)], now)
-        for session, record in ended:
-            if _is_to_verify(session, record):
-                self._stages.take_over(session, record)
+        done, to_verify = list[OutcomeRecord](), list[tuple[LiveSession, OutcomeRecord]]()
+        for session, record in ended:  # work that ended well may be checked, committed or delivered first
+            is_cancelled = session.ending is not None and session.ending.ending == "cancelled"
+            needs_stages = bool(session.campaign.check) or session.campaign.workspace is not None
+            if record.transition.step == "succeed" and needs_stages and not is_cancelled:
+                to_verify.append((session, record))
+            else:
+                done.append(record)
+        self.store(done, now)
+        for session, record in to_verify:
+            self._stages.take_over(session, record)
         for session, record in ended:
             if (result := record.result) is not None:
                 before = session.unit.result
@@ -359,13 +366,6 @@ class SessionMonitor:
         statuses = [self._governor.status(scope, now=now) for scope in scopes]
         windows = [window for status in statuses if status is not None for window in status.windows]
         return [window for window in windows if window.state == "closed"]
-
-
-def _is_to_verify(session: LiveSession, record: OutcomeRecord) -> bool:
-    """Return whether the work of the session is checked, committed or delivered before its unit is done."""
-    is_cancelled = session.ending is not None and session.ending.ending == "cancelled"
-    needs_stages = bool(session.campaign.check) or session.campaign.workspace is not None
-    return record.transition.step == "succeed" and needs_stages and not is_cancelled
 
 
 def _opens_at(closed: Iterable[WindowStatus]) -> float | None:

@@ -432,15 +432,7 @@ class UnitStages:
         return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
 
     def _order(self, work: Attempt, command: tuple[str, ...]) -> SessionOrder:
-        return command_order(
-            work.command_id,
-            command,
-            work.unit,
-            work.campaign,
-            cwd=work.unit.spec.cwd if work.folder is None else work.folder.cwd,
-            timeout=work.limit_seconds,
-            key_variables=self._key_variables,
-        )
+        return command_order(work, command, self._key_variables)
 
     def _start_commit(self, work: Attempt) -> None:
         host = self._hosts.of_unit(work.unit)
@@ -561,8 +553,7 @@ class UnitStages:
     def _clear_faults(self, work: Attempt) -> None:
         """Start a new count: a command of the campaign has done its work."""
         work.faults = work.losses = 0
-        self.breaker.clear_faults(work.campaign.name)
-        self.breaker.clear_unchecked(work.campaign.name)
+        self.breaker.clear_faults(work.campaign.name, can_check=True)
 
     # -- what is stored ------------------------------------------------------------------------
 
@@ -671,31 +662,22 @@ def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
 # -- commands: setup, check and delivery, as sessions of a host -----------------------------------------
 
 
-def command_order(
-    attempt_id: str,
-    command: tuple[str, ...],
-    unit: Unit,
-    campaign: Campaign,
-    *,
-    cwd: str,
-    timeout: float,
-    key_variables: frozenset[str],
-) -> SessionOrder:
+def command_order(work: Attempt, command: tuple[str, ...], key_variables: frozenset[str]) -> SessionOrder:
     """Return the command for a unit as a session. It has no account, and so no key and no login variables."""
-    result = unit.result
-    places = {"branch": result.branch, "base": result.base, "commit": result.commit, "workspace": result.workspace}
-    for name, value in places.items():
-        command = tuple(part.replace(f"{{{name}}}", value or "") for part in command)
+    unit, campaign = work.unit, work.campaign
+    for name in ("branch", "base", "commit", "workspace"):
+        value = getattr(unit.result, name) or ""
+        command = tuple(part.replace(f"{{{name}}}", value) for part in command)
     task = Task(
         unit_id=unit.id,
-        attempt_id=attempt_id,
+        attempt_id=work.command_id,
         prompt="",
-        cwd=cwd,
+        cwd=unit.spec.cwd if work.folder is None else work.folder.cwd,
         model=campaign.model,
         command=command,
         env=campaign.env | port_variable(unit),
     )
-    rules = environment_rules(campaign, key_variables)
+    rules, timeout = environment_rules(campaign, key_variables), work.limit_seconds
     return SessionOrder(profile=load_agent("command"), task=task, rules=rules, timeout=timeout, is_command=True)
 
 
@@ -715,7 +697,9 @@ def read_end(handle: Handle, now: float, *, limit_seconds: float) -> CommandEnd 
         lost = {"exit_code": None, "reason": "it was ended from outside", "was_lost": True}
         return msgspec.structs.replace(end, **lost, has_begun=state.started_at is not None)
     if state.cause == "timed_out":
-        late = f"it did not end within {_duration(limit_seconds)}"
+        is_short = limit_seconds < 60 or limit_seconds % 60
+        limit = f"{limit_seconds:g} s" if is_short else f"{limit_seconds / 60:g} min"
+        late = f"it did not end within {limit}"
         return msgspec.structs.replace(end, exit_code=TOO_LONG, reason=late)
     if state.phase == "not_started":
         problem = f"it could not be started: {state.message or 'no reason'}"
@@ -724,7 +708,3 @@ def read_end(handle: Handle, now: float, *, limit_seconds: float) -> CommandEnd 
     else:
         return end
     return msgspec.structs.replace(end, reason=problem, could_not_start=True)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 60 or seconds % 60 else f"{seconds / 60:g} min"

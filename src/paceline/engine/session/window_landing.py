@@ -247,7 +247,11 @@ class Landings:
                 continue
             has_room = has_room and plan.has_room
             if plan.starts is not None:
-                holds.append(_hold(scope, window, plan.starts, len(running), now))
+                used = f"{window.best_ratio or 0.0:.0%} of the {window.name} window of {scope} is used"
+                others = f"the {len(running)} sessions that run need"
+                needing = "the session that runs needs" if len(running) == 1 else others
+                until = window.expected_reset if window.expected_reset is not None else now + COLD_SECONDS
+                holds.append(StartCap(f"{used}, and {needing} the rest", until, starts=plan.starts))
             requests |= {
                 each.unit.id: EndRequest(
                     attempt_id=each.unit.attempt_id or "",
@@ -344,13 +348,6 @@ class Landings:
             holder.ask_end(unit)
         else:
             holder.unit = unit
-
-
-def _hold(scope: str, window: WindowStatus, starts: int, live: int, now: float) -> StartCap:
-    used = f"{window.best_ratio or 0.0:.0%} of the {window.name} window of {scope} is used"
-    running = "the session that runs needs" if live == 1 else f"the {live} sessions that run need"
-    until = window.expected_reset if window.expected_reset is not None else now + COLD_SECONDS
-    return StartCap(f"{used}, and {running} the rest", until, starts=starts)
 
 
 def _is_cold(session: LiveSession, now: float) -> bool:
