@@ -98,7 +98,6 @@ def _inspector(program: str) -> Callable[[Surroundings], None] | None:
 
 @functools.cache
 def _configuration(program: str) -> ModuleType | None:
-    """Return the module `configuration` in the CLI's folder, if it has one."""
     if not program or not (Path(__file__).parent / program / "configuration.py").is_file():
         return None
     return import_module(f"paceline.agents.{program}.configuration")

@@ -286,7 +286,6 @@ def key_variable(profile: AgentProfile, account: Account) -> str:
 
 
 def _expanded(env: Mapping[str, str], base_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with `~` as the home folder."""
     home = base_env.get("HOME") or "~"
     return {name: home + value[1:] if f"{value}/".startswith("~/") else value for name, value in env.items()}
 

@@ -141,7 +141,6 @@ def _fill(part: str, **values: str) -> str:
 
 @functools.cache
 def _profile_files() -> dict[str, Path]:
-    """Return the files of the shipped profiles by the agent's name."""
     return {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.toml"), key=lambda file: file.stem)}
 
 

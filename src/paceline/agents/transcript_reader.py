@@ -98,7 +98,6 @@ class TranscriptReader:
 
 
 def _trouble(facts: Facts, reading: LimitReading | None) -> list[TranscriptEntry]:
-    """Return what an event states about a limit, a retry or a failure."""
     kind = None if reading is None else reading.kind or reading.default
     named = _KINDS.get(kind) if kind is not None else None
     reset = None if reading is None else reading.reset

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from paceline.core.signals import Cause
 from paceline.detect.lexicon import (
     BEGIN,
     CLOSE,
@@ -26,7 +25,7 @@ from paceline.detect.lexicon import (
     Encoded,
     Lexicon,
 )
-from paceline.detect.observation import Kind
+from paceline.detect.observation import FIVE_MINUTES, HOUR, STAGE_OF, Kind, Meaning, Stage
 from paceline.detect.prefilter import Branch
 
 # Any word of a statement; between two concepts of a form only a few may stand.
@@ -146,10 +145,6 @@ MAX_PLACES = 40
 """Places of one form that are read. The bound keeps the time linear."""
 MANY_KINDS = 3
 """Kinds of limits on one line that make it a list of them."""
-FIVE_MINUTES = 300.0
-"""A shorter wait for a quota is a burst: no provider has windows of minutes."""
-HOUR = 3600.0
-"""A longer wait for a rate is a window: no bucket takes an hour to refill."""
 _OURS = re.compile(r"[WYuIU1bmnRGPp4]")
 """What shows that it is a limit on calls of a model: "you", usage, tokens, a plan, a period."""
 _WHEN = re.compile(r"<(?:[<@#48>|]|x[#4]|$)")
@@ -170,21 +165,11 @@ _TAIL = re.compile(r"^(?:[eapP]|_P)+")
 """What may follow before a statement ends: "error", "now", "this month"."""
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
+class Statement(Meaning, frozen=True, kw_only=True):
     """A limit that a text states. `start` and `end` are places in the text."""
 
-    form: str
-    kind: Kind
     start: int = 0
     end: int = 0
-    is_code: bool = False
-    is_vague: bool = False
-    """Whether nothing says what is limited. Then it counts only with the words that state when it ends."""
-    is_metered: bool = False
-    """Whether it names the short period of a rate: no demand of others is the reason then."""
-    cause: Cause | None = None
-    short_wait: float | None = None
-    long_wait: float | None = None
 
 
 class Grammar:
@@ -262,10 +247,11 @@ def _read(encoded: Encoded, form: Form, start: int, end: int, *, is_loose: bool)
     # Beside a size another line may state a limit. In the body of one error it is the reason of all of it.
     if meaning.kind == "none" and (not is_loose or {"s", "X", "Z"}.isdisjoint(core)):
         return None
-    if not is_own and meaning.is_vague and "<" not in after and not _is_why_it_failed(core, letters[:begin]):
+    if not is_own and meaning.stage is Stage.WEAK and "<" not in after and not _is_why_it_failed(core, letters[:begin]):
         return None
-    is_code = is_code or form.name == "named"
-    return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], is_code=is_code)
+    is_only_a_code = (is_code or form.name == "named") and meaning.stage not in (Stage.SIZE, Stage.WEAK)
+    stage = Stage.CODE if is_only_a_code else meaning.stage
+    return msgspec.structs.replace(meaning, start=encoded.starts[start], end=encoded.ends[end - 1], stage=stage)
 
 
 def _is_why_it_failed(core: str, before: str) -> bool:
@@ -363,7 +349,6 @@ def _is_any_code(encoded: Encoded, kind: Kind, place: tuple[int, int, int]) -> b
 
 
 def _beginning(letters: str, start: int) -> int:
-    """Return where the statement around a core begins."""
     place = start
     while place > 1 and start - place < LEAD and letters[place - 1] not in STARTS:
         place -= 1
@@ -390,8 +375,13 @@ def _meaning(form: str, core: str, lead: str, after: str) -> Statement:
     periods = lead[-6:] + core + _until(after, "|<!")
     is_short, is_long = "p" in periods or "G" in periods, "P" in periods
 
-    def means(kind: Kind, **fields: Any) -> Statement:
-        return Statement(form=form, kind=kind, **fields)
+    def means(kind: Kind, *, is_vague: bool = False, is_metered: bool = False, **fields: Any) -> Statement:
+        """Return the statement. A vague one names nothing that is limited: it counts only with words of its end.
+
+        A metered one names the short period of a rate: no demand of others is the reason then.
+        """
+        stage = Stage.SIZE if kind == "none" else Stage.METERED if is_metered else STAGE_OF[kind]
+        return Statement(name=f"grammar.{form}", kind=kind, stage=Stage.WEAK if is_vague else stage, **fields)
 
     if form == "busy":
         return means("overloaded")

@@ -33,17 +33,13 @@ from paceline.detect.fields import (
     read_buckets,
     retry_after,
 )
-from paceline.detect.grammar import HOUR, Statement
 from paceline.detect.json_objects import Event, find_documents, scan_pairs
-from paceline.detect.observation import NOTHING, Kind, Observation, Reading, kind_of_status
+from paceline.detect.observation import HOUR, NOTHING, Kind, Meaning, Observation, Reading, Stage, kind_of_status
 from paceline.detect.provider import (
     NO_LOGIN,
-    STAGE_OF,
     LimitReading,
     Match,
-    Meaning,
     ProviderSet,
-    Stage,
     error_reading,
     sentence_around,
 )
@@ -169,22 +165,11 @@ def _first_match(text: str, evidence: Evidence) -> Match | None:
         return found
     if found is not None and not is_loose and _is_of_another(found, scene.providers):
         found = None
-    stated = min(
-        (statement for statement in scene.providers.grammar.statements(text, is_loose=is_loose)),
-        key=_stage_of,
-        default=None,
-    )
-    if stated is None or (found is not None and found.rule.stage <= _stage_of(stated)):
+    statements = scene.providers.grammar.statements(text, is_loose=is_loose)
+    stated = min(statements, key=lambda statement: statement.stage, default=None)
+    if stated is None or (found is not None and found.rule.stage <= stated.stage):
         return found
-    meaning = Meaning(
-        name=f"grammar.{stated.form}",
-        kind=stated.kind,
-        stage=_stage_of(stated),
-        cause=stated.cause,
-        short_wait=stated.short_wait,
-        long_wait=stated.long_wait,
-    )
-    return Match(rule=meaning, sentence=sentence_around(text, stated.start, stated.end))
+    return Match(rule=stated, sentence=sentence_around(text, stated.start, stated.end))
 
 
 def _is_of_another(found: Match, providers: ProviderSet) -> bool:
@@ -194,16 +179,6 @@ def _is_of_another(found: Match, providers: ProviderSet) -> bool:
         said_before = found.head.strip() or (head if colon else "")
         return bool(said_before) and not _REFUSED.search(said_before)
     return found.rule.kind != "unreachable" and providers.grammar.names_another_owner(found.sentence)
-
-
-def _stage_of(statement: Statement) -> Stage:
-    if statement.kind == "none":
-        return Stage.SIZE
-    if statement.is_vague:
-        return Stage.WEAK
-    if statement.is_code:
-        return Stage.CODE
-    return Stage.METERED if statement.is_metered else STAGE_OF[statement.kind]
 
 
 def _kind(match: Match | None, evidence: Evidence) -> tuple[Kind | None, tuple[str, ...]]:

@@ -12,7 +12,6 @@ decides.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
 from functools import cache, cached_property
 from itertools import chain, islice
 from typing import Any
@@ -23,7 +22,7 @@ from paceline.core.signals import Budget, Cause, Reach
 from paceline.detect.fields import Headers
 from paceline.detect.grammar import GRAMMAR, Grammar
 from paceline.detect.json_objects import Event, Pairs, flatten
-from paceline.detect.observation import Kind
+from paceline.detect.observation import STAGE_OF, Kind, Meaning
 from paceline.detect.prefilter import Branch, needed_branches, telling_words, word_finder
 from paceline.detect.times import Reset, to_number
 
@@ -35,55 +34,6 @@ MAX_PLACES = 40
 """Matches of a core whose surroundings are read. The bound keeps the time linear."""
 BEFORE, AFTER = 400, 80
 """Characters around a core in which the rest of its sentence may be."""
-
-
-class Stage(IntEnum):
-    """The order in which rules are tried."""
-
-    EXACT = 0  # a sentence that means this whatever else is in the text
-    PLATFORM = 10
-    BILLING = 20
-    QUOTA = 30
-    METERED = 35  # a rate with its period, beside which "high demand" is only an excuse
-    OVERLOADED = 40
-    SIZE = 45  # of one request: it may name the rate that it does not fit into
-    RATE = 50
-    CODE = 60  # error codes and types: they are wrong more often than sentences
-    WEAK = 70
-    UNREACHABLE = 74  # whoever names a limit has answered
-    SIGN = 75  # a retry is under way, and its reason is not stated
-    AUTH = 80
-
-
-STAGE_OF: dict[Kind, Stage] = {
-    "platform": Stage.PLATFORM,
-    "billing": Stage.BILLING,
-    "quota": Stage.QUOTA,
-    "overloaded": Stage.OVERLOADED,
-    "rate": Stage.RATE,
-    "auth": Stage.AUTH,
-    "unreachable": Stage.UNREACHABLE,
-    "none": Stage.EXACT,
-}
-
-
-class Meaning(msgspec.Struct, frozen=True, kw_only=True):
-    """What words mean for an account.
-
-    `short_wait`: a quota whose words mean a rate limit if the wait they name is shorter than this;
-    `long_wait`: a rate limit whose words mean a quota if the wait is longer.
-    `advice`: what a person can do about it, where the words themselves do not say it.
-    """
-
-    name: str
-    kind: Kind
-    stage: Stage
-    window: str | None = None
-    reach: Reach | None = None
-    cause: Cause | None = None
-    short_wait: float | None = None
-    long_wait: float | None = None
-    advice: str | None = None
 
 
 class Rule(Meaning, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ and no CLI of their own, OpenAI (with those that answer in its shape) and Z.ai. 
 
 import re
 
-from paceline.detect.grammar import HOUR
-from paceline.detect.provider import NO_LOGIN, Provider, Rule, Stage, ZoneRule, rule
+from paceline.detect.observation import HOUR, Stage
+from paceline.detect.provider import NO_LOGIN, Provider, Rule, ZoneRule, rule
 
 # Nobody answered: names lookup, refused and lost connections, certificates and time-outs, in the words of the HTTP
 # clients that agent CLIs are built on. An answer of a proxy (502, 503, 504) is an overload.

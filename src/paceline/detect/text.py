@@ -432,7 +432,6 @@ def with_blanks_for_shown_output(rows: list[str]) -> list[str]:
 
 
 def _shown(lines: list[str]) -> list[bool]:
-    """Return for each line whether it is something that is shown."""
     found = _fenced(lines)
     block: _Block | None = None
     for place, line in enumerate(lines):

@@ -32,13 +32,12 @@ from paceline.core.signals import Budget, Reach
 from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers, retry_after
 from paceline.detect.json_objects import Event, count_at, flatten, items_of, member, number_at, sum_at, text_at
-from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_failure, kind_of_status
-from paceline.detect.provider import LimitReading, Provider, Rule, Stage, rule
+from paceline.detect.observation import KIND_OF_ERROR_NAME, Stage, kind_of_failure, kind_of_status
+from paceline.detect.provider import LimitReading, Provider, Rule, rule
 from paceline.detect.times import Reset, epoch_seconds, to_number
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    """Read what the model said, the tools it called, and their results."""
     content = member(event, "message", "content")
     kind = event.get("type")
     if kind == "assistant":
@@ -412,7 +411,6 @@ def _error_text(event: Event) -> str | None:
 
 
 def _denials(listed: object) -> tuple[Denial, ...]:
-    """Read the list of denied tool calls in a result."""
     calls = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
     return tuple(
         Denial(tool=text_at(call, "tool_name") or "", call=text_at(call, "tool_use_id") or "") for call in calls

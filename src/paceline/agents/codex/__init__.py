@@ -46,7 +46,6 @@ _HALVES = frozenset({"command_execution", "mcp_tool_call"})
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    """Read an item: a message, a command, a changed file, a search or an error."""
     kind, item = event.get("type"), event.get("item")
     what = text_at(item, "type")
     if what is None or what in _SILENT or kind not in ("item.started", "item.completed"):

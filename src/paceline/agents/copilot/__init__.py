@@ -22,8 +22,8 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.observation import KIND_OF_ERROR_NAME, kind_of_status
-from paceline.detect.provider import LimitReading, Provider, Rule, Stage, rule
+from paceline.detect.observation import FIVE_MINUTES, KIND_OF_ERROR_NAME, Stage, kind_of_status
+from paceline.detect.provider import LimitReading, Provider, Rule, rule
 from paceline.detect.times import to_number
 
 
@@ -43,9 +43,6 @@ def _entries(event: Event) -> Sequence[TranscriptEntry]:
             return [notice(message)] if message else ()
     return ()
 
-
-FIVE_MINUTES = 300.0
-"""The sentence is the same for a burst and for a spent week: a wait below this is a burst."""
 
 RULES: tuple[Rule, ...] = (
     rule(
@@ -67,7 +64,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def _read_failed_call(event: Event) -> LimitReading | None:
-    """Read `assistant.turn_retry` and `model.call_failure`."""
     data = event.get("data")
     if not isinstance(data, dict):
         return None

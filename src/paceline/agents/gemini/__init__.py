@@ -26,11 +26,11 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
-from paceline.detect.provider import LimitReading, Provider, Rule, Stage, error_reading, rule
+from paceline.detect.observation import FIVE_MINUTES, Stage
+from paceline.detect.provider import LimitReading, Provider, Rule, error_reading, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    """Read a piece of what the model said, a tool call, or its result."""
     match event.get("type"):
         case "message" if event.get("role") == "assistant":
             content = text_at(event, "content") or ""
@@ -44,9 +44,6 @@ def _entries(event: Event) -> Sequence[TranscriptEntry]:
             return tool_result(output, is_error=event.get("status") == "error")
     return ()
 
-
-FIVE_MINUTES = 300.0
-"""Gemini CLI itself separates a burst from a spent quota here."""
 
 RULES: tuple[Rule, ...] = (
     # Limit 0: the model is not in the plan. It never clears, whatever delay is named beside it.
@@ -87,7 +84,6 @@ _DENIED = re.compile(_REFUSED)
 
 
 def _read_result(event: Event) -> LimitReading | None:
-    """Read the end of a turn that failed."""
     error = event.get("error")
     return error_reading({"type": "result", "error": error}) if event.get("status") == "error" and error else None
 

@@ -17,11 +17,11 @@ from paceline.agents.dialect import (
 )
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
-from paceline.detect.provider import Provider, Rule, Stage, rule
+from paceline.detect.observation import Stage
+from paceline.detect.provider import Provider, Rule, rule
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    """Read what the agent said last."""
     return said(text_at(event, "final") or "")
 
 
@@ -86,7 +86,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def _is_answer(event: Event) -> bool:
-    """Return whether an object is the whole answer of `agent exec --json`."""
     return isinstance(event.get("ok"), bool) and "status" in event and "sessionId" in event
 
 

@@ -24,7 +24,6 @@ from paceline.detect.provider import LimitReading, Provider
 
 
 def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    """Read what the model said, or a tool call with its result."""
     part = event.get("part")
     if event.get("type") == "text":
         return said(text_at(part, "text"))

@@ -253,7 +253,6 @@ class TokenRecord:
 
 
 def _sums(*counts: dict[str, Tokens]) -> dict[str, Tokens]:
-    """Return the sums of tokens by model."""
     by_model: dict[str, Tokens] = {}
     for model, tokens in chain.from_iterable(each.items() for each in counts):
         by_model[model] = by_model.get(model, Tokens()).plus(tokens)
