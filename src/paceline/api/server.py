@@ -67,17 +67,16 @@ def _loaded(api: ApiTable) -> ssl.SSLContext:
     return context
 
 
-def _file_times(api: ApiTable) -> tuple[tuple[int, int] | None, ...]:
+def _file_times(api: ApiTable) -> list[tuple[int, int] | None]:
     """Return when each file was changed, and its number: a renewal may replace a link to the file."""
-    return tuple(_file_time(path) for path in (api.tls_cert, api.tls_key) if path is not None)
-
-
-def _file_time(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None  # a renewal is under way
-    return found.st_mtime_ns, found.st_ino
+    times: list[tuple[int, int] | None] = []
+    for path in (api.tls_cert, api.tls_key):
+        try:
+            found = None if path is None else os.stat(path)
+        except OSError:
+            found = None  # a renewal is under way
+        times.append(None if found is None else (found.st_mtime_ns, found.st_ino))
+    return times
 
 
 def _check_readable(key: str, path: Path) -> None:

@@ -142,8 +142,9 @@ class _Runs:
         outcomes: dict[int, ForecastOutcome] = {}
         for size in self._pool_sizes():
             outcomes[size] = present if size == self._pool else self._run(pool=size)[0]
-            half = outcomes.get(size // 2)
-            if size >= (self._pool or 0) and half is not None and _is_same(half, outcomes[size]):
+            half, whole = outcomes.get(size // 2), outcomes[size]
+            is_same = half is not None and (half.finished_at, half.parks) == (whole.finished_at, whole.parks)
+            if size >= (self._pool or 0) and is_same:
                 break
         return {str(size): outcome for size, outcome in outcomes.items()}
 
@@ -196,10 +197,6 @@ def _bundled(work: Work, pool: int | None, windows: Iterable[WindowSize]) -> Wor
     bundles = tuple(sum(durations[n::count]) for n in range(min(count, len(durations))))
     beside = work.beside_seconds * len(durations) / len(bundles)
     return msgspec.structs.replace(work, seconds=bundles, beside_seconds=beside)
-
-
-def _is_same(one: ForecastOutcome, other: ForecastOutcome) -> bool:
-    return (one.finished_at, one.parks) == (other.finished_at, other.parks)
 
 
 def _pool_worth_it(pools: dict[str, ForecastOutcome], now: float) -> int | None:

@@ -125,21 +125,13 @@ def _transcript_tail(folder: str, provider: str, zone: ZoneInfo) -> str:
     reader, text = TranscriptReader(provider), TranscriptText(zone)
     entries = [*reader.feed(output), *reader.flush()]
     lines = "".join(passage.text for passage in (*text.passages(entries), *text.close()))
-    return _end_of(lines) + plain_text(read_tail(folder, "stderr", SCREEN_BYTES))
-
-
-def _end_of(text: str) -> str:
-    """Return the last lines of a text."""
-    if len(text) <= SCREEN_BYTES:
-        return text
-    return text[-SCREEN_BYTES:].partition("\n")[2] or text[-SCREEN_BYTES:]
+    if len(lines) > SCREEN_BYTES:
+        lines = lines[-SCREEN_BYTES:].partition("\n")[2] or lines[-SCREEN_BYTES:]
+    return lines + plain_text(read_tail(folder, "stderr", SCREEN_BYTES))
 
 
 def _last_screen(folder: str) -> str:
-    """Return the end of what an attempt showed: its screen where it had a terminal, else its last output.
-
-    `folder` is the attempt's spool folder.
-    """
+    """Return the end of what an attempt showed: its screen where it had a terminal, else its last output."""
     try:
         with open(os.path.join(folder, LAST_SCREEN), "rb") as file:
             return plain_text(file.read(SCREEN_BYTES))

@@ -116,12 +116,12 @@ def finished_works(store: Store, campaign: str) -> list[FinishedWork]:
 
 def mergeable_works(done_units: Iterable[Unit]) -> list[FinishedWork]:
     """Return the changes of those of the done units that have one in git."""
-    return [finished_work(unit) for unit in done_units if _is_mergeable(unit)]
-
-
-def _is_mergeable(unit: Unit) -> bool:
-    result = unit.result
-    return None not in (result.workspace, result.branch, result.commit, result.base, result.repository)
+    results = ((unit, unit.result) for unit in done_units)
+    return [
+        finished_work(unit)
+        for unit, each in results
+        if None not in (each.workspace, each.branch, each.commit, each.base, each.repository)
+    ]
 
 
 MOST_PAIRS: Final = 4000

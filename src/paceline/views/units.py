@@ -260,7 +260,8 @@ class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
         return ORDERED_STATES if self.order == "attention" and state is None else (state,)
 
     def is_met_by(self, unit: Unit) -> bool:
-        return is_chosen(unit, self.chosen) and _contains(unit, self.search.casefold())
+        words, texts = self.search.casefold(), (unit.id, unit.reason, unit.account)
+        return is_chosen(unit, self.chosen) and any(words in (text or "").casefold() for text in texts)
 
     def count(self, counts: Mapping[str, UnitCounts]) -> int | None:
         """Return how many there are, from the tallies of the store; None for a search, which they do not know."""
@@ -293,11 +294,6 @@ def read_units(
         if len(found) >= limit or left <= 0:
             break
     return Page(units=tuple(found), cursor=f"{place}{_PLACE_MARK}{cursor or ''}" if len(states) > 1 else cursor)
-
-
-def _contains(unit: Unit, words: str) -> bool:
-    """Return whether the id, the reason or the account of the unit contains the text, in any case of letters."""
-    return not words or any(words in (text or "").casefold() for text in (unit.id, unit.reason, unit.account))
 
 
 def _place_of(cursor: str | None, states: int) -> tuple[int, str | None]:

@@ -295,7 +295,8 @@ AUTH: Final = "auth"
 MOST_REASONS: Final = 200
 """Reasons that are read from the store: more would not be read by anybody."""
 FAILING_SECONDS: Final = 120.0
-"""How long an account of a pool must fail before a person is asked. Restarts and short outages end sooner."""
+"""How long an account of a pool must fail before a person is asked. Restarts and short outages end sooner, and what was
+tried once may work by now."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -379,7 +380,7 @@ def _of_pools(sources: NeedSources) -> Iterator[Need]:
     idle = [pool for pool in sources.pools if all(name in stuck for name in pool.accounts)]
     yield from (_idle_pool(pool, stuck) for pool in idle)
     for each in sources.failures:
-        if _lasts(each) and not _is_explained(each, sources.rows, idle):
+        if each.last_at - each.since >= FAILING_SECONDS and not _is_explained(each, sources.rows, idle):
             pools = f"the pool{'' if len(each.pools) == 1 else 's'} {', '.join(each.pools)}"
             what = "cannot be reached" if each.kind == "unreachable" else "refuses its calls"
             title = f"{each.account} of {pools} {what}"
@@ -451,11 +452,6 @@ def _idle_pool(pool: KeyPoolSettings, stuck: Mapping[str, _Stuck]) -> Need:
     tried_at = min((each.retry_at for each in failures if each.retry_at is not None), default=None)
     title = f"no account of the pool {pool.name} can serve"
     return Need("idle_pool", title, detail, "none", pool.name, since=since, tried_at=tried_at)
-
-
-def _lasts(failure: MemberFailure) -> bool:
-    """Return whether calls have failed for minutes. What was tried once may work by now."""
-    return failure.last_at - failure.since >= FAILING_SECONDS
 
 
 def _is_explained(failure: MemberFailure, rows: Iterable[ScopeCapacity], idle: Iterable[KeyPoolSettings]) -> bool:
