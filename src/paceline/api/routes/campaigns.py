@@ -155,7 +155,7 @@ async def patch_campaign(request: Request[Any, Any, Any], name: FromPath[str], c
     summary="Delete a campaign with all its units, their output and workspaces; refused while one of them runs",
 )
 async def remove_campaign(name: FromPath[str], context: Context, force: FromQuery[bool] = False) -> schemas.Ok:
-    now = context.now
+    name, now = commands.find_campaign(context.store, name).name, context.now
     workspaces = retention.workspaces_of_campaign(context.store, name)
     if not force:
         await asyncio.to_thread(retention.check_workspaces, workspaces)
