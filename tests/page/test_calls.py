@@ -79,6 +79,17 @@ async def test_a_user_of_the_gateway_alone_sees_calls_cost_and_keys(page: Page, 
         await page.close()
 
 
+async def test_the_cost_of_today_says_how_many_calls_it_lacks(page: Page, tmp_path: Path) -> None:
+    async with gateway_home(tmp_path) as home:
+        key = await home.make_key("team-a")
+        assert [await home.call(key), await home.call(key, model="nobody")] == [200, 200]
+        await page.goto(home.page)
+
+        await expect(page.locator("#engine [data-figure='cost']")).to_have_text("$3.00")
+        await expect(page.locator("#engine")).to_contain_text("and 1 unpriced call")
+        await page.close()
+
+
 async def test_keys_that_nobody_has_used_yet_have_their_place(page: Page, tmp_path: Path) -> None:
     async with gateway_home(tmp_path) as home:
         await home.make_key("team-a", budget="$5/day")
