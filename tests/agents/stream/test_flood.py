@@ -19,15 +19,15 @@ from paceline.agents.stream.flood import (
     PER_BLOCK,
     PER_SHAPE,
     REPETITIONS_KEPT,
-    LineMemory,
+    LineFilter,
     Lines,
     NoticeBudget,
 )
 from paceline.agents.stream.lines import LongLine, clean_text
 
 
-def memory(cli: str = "claude-code") -> LineMemory:
-    return LineMemory(CLIS.line_words, CLIS.stderr_reader(CLIS.cli(cli)), cancelled_line="Operation cancelled.")
+def memory(cli: str = "claude-code") -> LineFilter:
+    return LineFilter(CLIS.line_words, CLIS.stderr_reader(CLIS.cli(cli)), cancelled_line="Operation cancelled.")
 
 
 def sample_lines() -> list[bytes]:

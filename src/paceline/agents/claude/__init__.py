@@ -9,25 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from paceline.agents.dialect import (
-    NO_FACTS,
-    AgentCli,
-    AuthMode,
-    Denial,
-    Dialect,
-    Ending,
-    Facts,
-    NoticeRules,
-    ReportedUsage,
-    TranscriptEntry,
-    TurnEvents,
-    notice,
-    said,
-    status_in_text,
-    text_of_content,
-    tool_call,
-    tool_result,
-)
+from paceline.agents import dialect
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers, retry_after
@@ -37,7 +19,7 @@ from paceline.detect.provider import LimitReading, Provider, Rule, rule
 from paceline.detect.times import Reset, epoch_seconds, to_number
 
 
-def _entries(event: Event) -> Sequence[TranscriptEntry]:
+def _entries(event: Event) -> Sequence[dialect.TranscriptEntry]:
     content = member(event, "message", "content")
     kind = event.get("type")
     if kind == "assistant":
@@ -56,22 +38,24 @@ def _parts(content: object) -> list[object]:
     return content if isinstance(content, list) else []
 
 
-def _synthetic(content: object) -> list[TranscriptEntry]:
+def _synthetic(content: object) -> list[dialect.TranscriptEntry]:
     """Return the text of an answer that the CLI made up to show an error."""
     text = "\n".join(str(member(part, "text") or "") for part in _parts(content)).strip()
-    return [notice(text, is_error=True)] if text else []
+    return [dialect.notice(text, is_error=True)] if text else []
 
 
-def _spoken(part: object) -> list[TranscriptEntry]:
+def _spoken(part: object) -> list[dialect.TranscriptEntry]:
     if member(part, "type") == "text":
-        return said(text_at(part, "text"))
+        return dialect.said(text_at(part, "text"))
     if member(part, "type") in ("tool_use", "server_tool_use"):
-        return [tool_call(text_at(part, "name"), member(part, "input"))]
+        return [dialect.tool_call(text_at(part, "name"), member(part, "input"))]
     return []
 
 
-def _result(part: object) -> list[TranscriptEntry]:
-    return tool_result(text_of_content(member(part, "content")), is_error=member(part, "is_error") is True)
+def _result(part: object) -> list[dialect.TranscriptEntry]:
+    return dialect.tool_result(
+        dialect.text_of_content(member(part, "content")), is_error=member(part, "is_error") is True
+    )
 
 
 # --- sentences ---------------------------------------------------------------------------------
@@ -335,11 +319,11 @@ _SUBSCRIPTION_SOURCES = frozenset({"none", "oauth"})
 _ERROR_AS_ANSWER = re.compile(r"\[API Error: ")
 
 
-def _read_facts(event: Event) -> Facts:
+def _read_facts(event: Event) -> dialect.Facts:
     kind = event.get("type")
     session_id = text_at(event, "session_id")
     if kind == "system":
-        return Facts(
+        return dialect.Facts(
             session_id=session_id,
             auth_mode=_auth_mode(text_at(event, "apiKeySource"), text_at(event, "model")),
             status=_retry_status(event) if is_retry(event) else None,
@@ -350,13 +334,13 @@ def _read_facts(event: Event) -> Facts:
     if kind == "rate_limit_event":
         in_overage = member(event, "rate_limit_info", "isUsingOverage") is True
         info = event.get("rate_limit_info")
-        return Facts(
+        return dialect.Facts(
             session_id=session_id,
             auth_mode="overage" if in_overage else None,
             is_window_open=_is_refused_in_open_windows(info) if isinstance(info, dict) else None,
         )
     if kind == "result":
-        return Facts(
+        return dialect.Facts(
             session_id=session_id,
             turn_tokens=sum_at(event.get("usage"), "input_tokens", "cache_creation_input_tokens", "output_tokens"),
             run_tokens=_run_tokens(event.get("modelUsage")),
@@ -368,10 +352,10 @@ def _read_facts(event: Event) -> Facts:
             denials=_denials(event.get("permission_denials")),
             lists_denials=isinstance(event.get("permission_denials"), list),
         )
-    return NO_FACTS
+    return dialect.NO_FACTS
 
 
-def _usage(event: Event) -> ReportedUsage | None:
+def _usage(event: Event) -> dialect.ReportedUsage | None:
     """Read the tokens of a result. `modelUsage` has those of sub-agents too; newer versions, which also name the
     canonical model in it, count the whole conversation there."""
     models = event.get("modelUsage")
@@ -386,9 +370,9 @@ def _usage(event: Event) -> ReportedUsage | None:
             for name, each in models.items()
         }
         is_whole = any(member(each, "canonicalModel") is not None for each in models.values())
-        return ReportedUsage(by_model=by_model, reach="conversation" if is_whole else "run")
+        return dialect.ReportedUsage(by_model=by_model, reach="conversation" if is_whole else "run")
     usage = event.get("usage")
-    return None if not isinstance(usage, dict) else ReportedUsage(by_model={"": message_tokens(usage)})
+    return None if not isinstance(usage, dict) else dialect.ReportedUsage(by_model={"": message_tokens(usage)})
 
 
 def message_tokens(usage: object) -> Tokens:
@@ -410,10 +394,10 @@ def _error_text(event: Event) -> str | None:
     return said or text_at({"error": listed}, "error") or text_at(listed, "message") or (named or None)
 
 
-def _denials(listed: object) -> tuple[Denial, ...]:
+def _denials(listed: object) -> tuple[dialect.Denial, ...]:
     calls = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
     return tuple(
-        Denial(tool=text_at(call, "tool_name") or "", call=text_at(call, "tool_use_id") or "") for call in calls
+        dialect.Denial(tool=text_at(call, "tool_name") or "", call=text_at(call, "tool_use_id") or "") for call in calls
     )
 
 
@@ -424,7 +408,7 @@ def _run_tokens(models: object) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
-def _auth_mode(source: str | None, model: str | None) -> AuthMode | None:
+def _auth_mode(source: str | None, model: str | None) -> dialect.AuthMode | None:
     """Return who pays. With a cloud account the source is `none` too, but the model has an id of that cloud.
 
     A cost says nothing: Claude Code computes one for a login as well.
@@ -447,27 +431,27 @@ def _retry_status(event: Event) -> int | None:
     return None
 
 
-def _ending(event: Event) -> Ending:
+def _ending(event: Event) -> dialect.Ending:
     """Read how the turn ended. `subtype: success` is not believed beside `is_error`, nor `is_error: false` beside the
     text of an error, which a copy of the format prints."""
     text = text_at(event, "result") or text_at(event, "error", "message") or ""
     stopped = (text_at(event, "terminal_reason") or "").startswith("aborted")
     failed = bool(event.get("is_error")) or str(event.get("subtype")).startswith("error")
-    return Ending(
+    return dialect.Ending(
         ok=not (failed or stopped or _ERROR_AS_ANSWER.match(text)),
         interrupted=stopped,
-        status=number_at(event, "api_error_status") or status_in_text(text),
+        status=number_at(event, "api_error_status") or dialect.status_in_text(text),
     )
 
 
-FORMAT = Dialect(
+FORMAT = dialect.Dialect(
     quiet=frozenset({"assistant", "user", "stream_event", "tool_call", "thinking"}),
     progress=frozenset({"assistant"}),
     news=frozenset({"system", "result", "rate_limit_event"}),
     marks=frozenset({"session_id", "uuid", "rate_limit_info", "is_error", "retry_delay_ms"}),
     read=_read_facts,
     entries=_entries,
-    turns=TurnEvents(
+    turns=dialect.TurnEvents(
         calls=frozenset({"assistant"}),
         call=(b'"type":"tool_use"', b'"type": "tool_use"'),
         results=frozenset({"user"}),
@@ -495,11 +479,11 @@ PROVIDER = Provider(
     model_limit=r"\b(?:opus|sonnet|haiku|fable)\b[^\n]{0,12} limit",
 )
 CLIS = (
-    AgentCli(
+    dialect.AgentCli(
         name="claude-code",
         dialect=FORMAT,
         stopped_answer="Execution error",
-        notices=NoticeRules(
+        notices=dialect.NoticeRules(
             untrusted=r"Ignoring \d{1,5} permissions\.\w{1,20} entr(?:y|ies)\b[^\n]{0,300}not been trusted",
         ),
     ),

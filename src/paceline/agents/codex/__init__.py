@@ -6,26 +6,7 @@ Here: its sentence, headers, events, rollout files, the items of its work, and t
 import re
 from collections.abc import Sequence
 
-from paceline.agents.dialect import (
-    CLIP,
-    NO_FACTS,
-    AgentCli,
-    AnswerEvents,
-    Denial,
-    Dialect,
-    Ending,
-    Facts,
-    NoticeReader,
-    NoticeRules,
-    ReportedUsage,
-    TranscriptEntry,
-    TurnEvents,
-    notice,
-    said,
-    text_of_content,
-    tool_call,
-    tool_result,
-)
+from paceline.agents import dialect
 from paceline.core.signals import Budget, Reach
 from paceline.core.values.session_output import Tokens
 from paceline.detect.fields import Headers
@@ -45,7 +26,7 @@ _HALVES = frozenset({"command_execution", "mcp_tool_call"})
 """Items that are shown as a call when they start, and as a result when they complete."""
 
 
-def _entries(event: Event) -> Sequence[TranscriptEntry]:
+def _entries(event: Event) -> Sequence[dialect.TranscriptEntry]:
     kind, item = event.get("type"), event.get("item")
     what = text_at(item, "type")
     if what is None or what in _SILENT or kind not in ("item.started", "item.completed"):
@@ -54,10 +35,10 @@ def _entries(event: Event) -> Sequence[TranscriptEntry]:
         return [_call(item, what)] if what in _HALVES else ()
     match what:
         case "agent_message":
-            return said(text_at(item, "text"))
+            return dialect.said(text_at(item, "text"))
         case "error":
             message = text_at(item, "message")
-            return [notice(message, is_error=True)] if message else ()
+            return [dialect.notice(message, is_error=True)] if message else ()
         case "command_execution" | "mcp_tool_call":
             return _result(item)
         case _:
@@ -67,29 +48,31 @@ def _entries(event: Event) -> Sequence[TranscriptEntry]:
 _FAILED = ("failed", "declined")
 
 
-def _call(item: object, what: str) -> TranscriptEntry:
+def _call(item: object, what: str) -> dialect.TranscriptEntry:
     match what:
         case "command_execution":
-            return tool_call("shell", text_at(item, "command"))
+            return dialect.tool_call("shell", text_at(item, "command"))
         case "mcp_tool_call":
             name = ".".join(filter(None, (text_at(item, "server"), text_at(item, "tool"))))
-            return tool_call(name, member(item, "arguments"))
+            return dialect.tool_call(name, member(item, "arguments"))
         case "file_change":
             changes = member(item, "changes")
             paths = [text_at(change, "path") for change in changes] if isinstance(changes, list) else []
-            return tool_call("apply_patch", ", ".join(path for path in paths if path))
+            return dialect.tool_call("apply_patch", ", ".join(path for path in paths if path))
         case _:
-            return tool_call(what, {name: value for name, value in items_of(item) if name not in ("id", "type")})
+            return dialect.tool_call(
+                what, {name: value for name, value in items_of(item) if name not in ("id", "type")}
+            )
 
 
-def _result(item: object) -> list[TranscriptEntry]:
+def _result(item: object) -> list[dialect.TranscriptEntry]:
     output = text_at(item, "aggregated_output") or text_at(item, "error", "message")
-    output = output or text_of_content(member(item, "result", "content"))
+    output = output or dialect.text_of_content(member(item, "result", "content"))
     exit_code = member(item, "exit_code")
     is_error = member(item, "status") in _FAILED or exit_code not in (0, None)
     if is_error and exit_code is not None and not output:
         output = f"exit code {exit_code}"
-    return tool_result(output, is_error=is_error)
+    return dialect.tool_result(output, is_error=is_error)
 
 
 RULES: tuple[Rule, ...] = (
@@ -169,28 +152,28 @@ _RECONNECTING = re.compile(r"Reconnecting\.\.\. |.{0,2000}; retrying \d+/\d+ in 
 _STATUS = re.compile(r"(?:last|unexpected) status:? ([1-5]\d\d)\b")
 
 
-def _read_facts(event: Event) -> Facts:
+def _read_facts(event: Event) -> dialect.Facts:
     kind = event.get("type")
     if kind == "thread.started":
-        return Facts(session_id=text_at(event, "thread_id"))
+        return dialect.Facts(session_id=text_at(event, "thread_id"))
     if kind == "turn.completed":
         tokens = sum_at(event.get("usage"), "input_tokens", "output_tokens")
-        return Facts(turn_tokens=tokens, usage=_usage(event.get("usage")), ending=Ending(ok=True))
+        return dialect.Facts(turn_tokens=tokens, usage=_usage(event.get("usage")), ending=dialect.Ending(ok=True))
     if kind == "item.completed":
-        return Facts(denials=_denials(event.get("item")))
+        return dialect.Facts(denials=_denials(event.get("item")))
     if kind == "turn.failed":
         message = text_at(event, "error", "message")
-        return Facts(ending=Ending(ok=False, status=_status_in(message)), error=message)
+        return dialect.Facts(ending=dialect.Ending(ok=False, status=_status_in(message)), error=message)
     if kind == "error":
         message = text_at(event, "message") or ""
         status = _status_in(message)
         if _RECONNECTING.match(message):
-            return Facts(is_retry=True, status=status, error=message)
-        return Facts(ending=Ending(ok=False, status=status), error=message)
-    return NO_FACTS
+            return dialect.Facts(is_retry=True, status=status, error=message)
+        return dialect.Facts(ending=dialect.Ending(ok=False, status=status), error=message)
+    return dialect.NO_FACTS
 
 
-def _usage(usage: object) -> ReportedUsage:
+def _usage(usage: object) -> dialect.ReportedUsage:
     """Read the tokens of a turn. They are those of the whole thread, and the input includes what was cached."""
     cache_read, cache_write = count_at(usage, "cached_input_tokens"), count_at(usage, "cache_write_input_tokens")
     tokens = Tokens(
@@ -199,7 +182,7 @@ def _usage(usage: object) -> ReportedUsage:
         cache_read=cache_read,
         cache_write=cache_write,
     )
-    return ReportedUsage(by_model={"": tokens}, reach="conversation")
+    return dialect.ReportedUsage(by_model={"": tokens}, reach="conversation")
 
 
 # How its router refuses, and what the system says in the sandbox where files cannot be written.
@@ -218,7 +201,7 @@ _LONGEST_REFUSAL = 400
 _TOOLS = {"command_execution": "shell", "file_change": "apply_patch"}
 
 
-def _denials(item: object) -> tuple[Denial, ...]:
+def _denials(item: object) -> tuple[dialect.Denial, ...]:
     """Read an item that the sandbox or the approval settings refused."""
     if not isinstance(item, dict) or item.get("type") not in (*_TOOLS, "mcp_tool_call"):
         return ()
@@ -226,11 +209,11 @@ def _denials(item: object) -> tuple[Denial, ...]:
     call, status = text_at(item, "id") or "", item.get("status")
     output = text_at(item, "aggregated_output") or text_at(item, "error", "message") or ""
     if status == "declined" or (status == "failed" and _REFUSAL.search(output, 0, _LONGEST_REFUSAL)):
-        return (Denial(tool=tool, call=call),)
+        return (dialect.Denial(tool=tool, call=call),)
     has_failed = status == "failed" or item.get("exit_code") not in (0, None)
     lines = _READ_ONLY.findall(output) if has_failed else []
     if any(not _SYSTEM_PATH.search(line) for line in lines):
-        return (Denial(tool=tool, cause="sandbox", call=call),)
+        return (dialect.Denial(tool=tool, cause="sandbox", call=call),)
     return ()
 
 
@@ -239,16 +222,16 @@ def _status_in(message: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-FORMAT = Dialect(
+FORMAT = dialect.Dialect(
     quiet=frozenset({"item.started", "item.updated", "item.completed", "turn.started"}),
     progress=frozenset({"item.started", "item.updated", "item.completed"}),
     news=frozenset({"thread.started", "turn.started", "turn.completed", "turn.failed", "error"}),
     marks=frozenset({"thread_id", "usage", "error", "message"}),
     read=_read_facts,
     entries=_entries,
-    answers=AnswerEvents(types=frozenset({"item.completed"}), path=("item", "text"), item="agent_message"),
+    answers=dialect.AnswerEvents(types=frozenset({"item.completed"}), path=("item", "text"), item="agent_message"),
     denial_marks=(b'"declined"', b"Read-only file system", b"EROFS", b"rejected", b"andbox", b"user cancelled MCP"),
-    turns=TurnEvents(
+    turns=dialect.TurnEvents(
         calls=frozenset({"item.started"}),
         results=frozenset({"item.completed"}),
         speech=frozenset({"item.completed"}),
@@ -269,7 +252,7 @@ _RETRY = re.compile(r".{0,40}(?:Reconnecting\.\.\. |stream error: .{0,2000}; ret
 _LOGGED = re.compile(r"\d{4}-\d\d-\d\dT\S{8,24} {1,4}(?:ERROR|WARN) codex_core::")
 
 
-class CodexTranscript(NoticeReader):
+class CodexTranscript(dialect.NoticeReader):
     """The stderr of `codex exec` without `--json`: a transcript of the session, with the CLI's error lines in it.
 
     Before anybody has spoken, all lines are Codex's own. Later an error line could be quoted, so only the last
@@ -289,7 +272,7 @@ class CodexTranscript(NoticeReader):
 
     def add(self, line: str) -> list[str]:
         """Return the line if it is certainly Codex's own."""
-        line = line[:CLIP]
+        line = line[: dialect.CLIP]
         self._read_header(line)
         if not line:
             return []
@@ -315,10 +298,10 @@ class CodexTranscript(NoticeReader):
         """Return the last error line if the run failed."""
         return [self._last_error] if self._last_error and exit_code else []
 
-    def facts(self) -> Facts:
+    def facts(self) -> dialect.Facts:
         """Return the session, the tokens and whether the last line reports an interruption."""
-        ending = Ending(ok=False, interrupted=True) if self._ends_interrupted else None
-        return Facts(session_id=self._session_id, run_tokens=self._tokens, ending=ending)
+        ending = dialect.Ending(ok=False, interrupted=True) if self._ends_interrupted else None
+        return dialect.Facts(session_id=self._session_id, run_tokens=self._tokens, ending=ending)
 
     def _read_header(self, line: str) -> None:
         if self._names_tokens:
@@ -344,10 +327,10 @@ PROVIDER = Provider(
     decide=_decide_by_headers,
 )
 CLIS = (
-    AgentCli(
+    dialect.AgentCli(
         name="codex",
         dialect=FORMAT,
-        notices=NoticeRules(retry=r"Reconnecting\.\.\.", denied=rf"\bcodex_core::[^\n]{{0,400}}(?:{_REFUSED})"),
+        notices=dialect.NoticeRules(retry=r"Reconnecting\.\.\.", denied=rf"\bcodex_core::[^\n]{{0,400}}(?:{_REFUSED})"),
         stderr=CodexTranscript,
         names_minutes=True,
     ),

@@ -3,23 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from paceline.agents.dialect import (
-    AgentCli,
-    AnswerEvents,
-    AuthMode,
-    Denial,
-    Dialect,
-    Ending,
-    Facts,
-    NoticeRules,
-    ReportedUsage,
-    TranscriptEntry,
-    TurnEvents,
-    notice,
-    said,
-    tool_call,
-    tool_result,
-)
+from paceline.agents import dialect
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.observation import FIVE_MINUTES, KIND_OF_ERROR_NAME, Stage, kind_of_status
@@ -27,20 +11,20 @@ from paceline.detect.provider import LimitReading, Provider, Rule, rule
 from paceline.detect.times import to_number
 
 
-def _entries(event: Event) -> Sequence[TranscriptEntry]:
+def _entries(event: Event) -> Sequence[dialect.TranscriptEntry]:
     """Read what the model said, a tool call, or its result. The pieces of a message are repeated by the whole one."""
     data = event.get("data")
     match event.get("type"):
         case "assistant.message":
-            return said(text_at(data, "content"))
+            return dialect.said(text_at(data, "content"))
         case "tool.execution_start":
-            return [tool_call(text_at(data, "toolName"), member(data, "arguments"))]
+            return [dialect.tool_call(text_at(data, "toolName"), member(data, "arguments"))]
         case "tool.execution_complete":
             output = text_at(data, "error", "message") or text_at(data, "error") or text_at(data, "result", "content")
-            return tool_result(output or "", is_error=member(data, "success") is False)
+            return dialect.tool_result(output or "", is_error=member(data, "success") is False)
         case "session.info" if text_at(data, "infoType") != "model_retry":  # that one has an event of its own
             message = text_at(data, "message")
-            return [notice(message)] if message else ()
+            return [dialect.notice(message)] if message else ()
     return ()
 
 
@@ -71,29 +55,29 @@ def _read_failed_call(event: Event) -> LimitReading | None:
     return LimitReading(kind=kind, rule=f"event.{event['type']}") if kind else None
 
 
-def _read_facts(event: Event) -> Facts:
+def _read_facts(event: Event) -> dialect.Facts:
     kind = event.get("type")
     if kind == "result":
         ok = event.get("exitCode") == 0
-        return Facts(session_id=text_at(event, "sessionId"), ending=Ending(ok=ok))
+        return dialect.Facts(session_id=text_at(event, "sessionId"), ending=dialect.Ending(ok=ok))
     if kind == "tool.execution_complete":
-        return Facts(denials=_denials(event.get("data")))
+        return dialect.Facts(denials=_denials(event.get("data")))
     if kind == "abort":
-        return Facts(ending=Ending(ok=False, interrupted=True))
+        return dialect.Facts(ending=dialect.Ending(ok=False, interrupted=True))
     if kind in ("session.error", "model.call_failure"):
         said = text_at(event, "data", "message") or text_at(event, "data", "error")
-        return Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event), error=said)
+        return dialect.Facts(status=number_at(event, "data", "statusCode"), auth_mode=_auth_mode(event), error=said)
     if kind == "model.call_final_result":
-        return Facts(auth_mode=_auth_mode(event), model=text_at(event, "data", "model"), model_turns=1)
+        return dialect.Facts(auth_mode=_auth_mode(event), model=text_at(event, "data", "model"), model_turns=1)
     if kind == "session.start":
-        return Facts(session_id=text_at(event, "data", "sessionId"))
+        return dialect.Facts(session_id=text_at(event, "data", "sessionId"))
     if kind == "assistant.usage":
         data = event.get("data")
-        return Facts(turn_tokens=sum_at(data, "inputTokens", "outputTokens"), usage=_usage(data))
-    return Facts(is_retry=kind == "assistant.turn_retry")
+        return dialect.Facts(turn_tokens=sum_at(data, "inputTokens", "outputTokens"), usage=_usage(data))
+    return dialect.Facts(is_retry=kind == "assistant.turn_retry")
 
 
-def _usage(data: object) -> ReportedUsage:
+def _usage(data: object) -> dialect.ReportedUsage:
     """Read the tokens of one call. The input includes what was cached, unless it is smaller than that."""
     cache_read, cache_write = count_at(data, "cacheReadTokens"), count_at(data, "cacheWriteTokens")
     sent = count_at(data, "inputTokens")
@@ -104,10 +88,10 @@ def _usage(data: object) -> ReportedUsage:
         cache_read=cache_read,
         cache_write=cache_write,
     )
-    return ReportedUsage(by_model={text_at(data, "model") or "": tokens}, is_request=True)
+    return dialect.ReportedUsage(by_model={text_at(data, "model") or "": tokens}, is_request=True)
 
 
-def _auth_mode(event: Event) -> AuthMode | None:
+def _auth_mode(event: Event) -> dialect.AuthMode | None:
     """Return who pays: an own key (BYOK) is billed per token, without one it is the Copilot plan."""
     own_key = member(event, "data", "isByok")
     if own_key is None:
@@ -120,13 +104,13 @@ _DENIED = re.compile(
 )
 
 
-def _denials(data: object) -> tuple[Denial, ...]:
+def _denials(data: object) -> tuple[dialect.Denial, ...]:
     """Read a tool call that failed because nobody could be asked for permission."""
     said = text_at(data, "error", "message") or text_at(data, "error") or ""
     is_denied = text_at(data, "error", "code") in ("denied", "rejected") or bool(_DENIED.search(said))
     if member(data, "success") is True or not is_denied:
         return ()
-    return (Denial(tool=text_at(data, "toolName") or "", call=text_at(data, "toolCallId") or ""),)
+    return (dialect.Denial(tool=text_at(data, "toolName") or "", call=text_at(data, "toolCallId") or ""),)
 
 
 _QUIET = """
@@ -137,16 +121,16 @@ _QUIET = """
 _NEWS = """
     abort assistant.turn_retry assistant.usage model.call_failure model.call_final_result result session.error
     session.mcp_servers_loaded session.start"""
-FORMAT = Dialect(
+FORMAT = dialect.Dialect(
     quiet=frozenset(_QUIET.split()),
     progress=frozenset({"assistant.message", "assistant.message_delta", "tool.execution_start"}),
     news=frozenset(_NEWS.split()),
     marks=frozenset({"data", "sessionId"}),
     read=_read_facts,
     entries=_entries,
-    answers=AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
+    answers=dialect.AnswerEvents(types=frozenset({"assistant.message"}), path=("data", "content")),
     denial_marks=(b"request permission", b"denied", b'"rejected"'),
-    turns=TurnEvents(
+    turns=dialect.TurnEvents(
         calls=frozenset({"tool.execution_start"}),
         results=frozenset({"tool.execution_complete"}),
         speech=frozenset({"assistant.message"}),
@@ -160,9 +144,9 @@ PROVIDER = Provider(
     errors=frozenset({"session.error"}),
 )
 CLIS = (
-    AgentCli(
+    dialect.AgentCli(
         name="copilot-cli",
         dialect=FORMAT,
-        notices=NoticeRules(resume=r"Resume {1,12}copilot --resume=([\w-]{8,64})$"),
+        notices=dialect.NoticeRules(resume=r"Resume {1,12}copilot --resume=([\w-]{8,64})$"),
     ),
 )

@@ -6,42 +6,26 @@ Here: its sentences, the stream of Gemini CLI, its notices on stderr and its exi
 import re
 from collections.abc import Sequence
 
+from paceline.agents import dialect
 from paceline.agents.claude import ASSUMED_FORMAT
-from paceline.agents.dialect import (
-    NO_FACTS,
-    AgentCli,
-    AnswerEvents,
-    Denial,
-    Dialect,
-    Ending,
-    Facts,
-    NoticeRules,
-    ReportedUsage,
-    TranscriptEntry,
-    TurnEvents,
-    said,
-    status_in_text,
-    tool_call,
-    tool_result,
-)
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, sum_at, text_at
 from paceline.detect.observation import FIVE_MINUTES, Stage
 from paceline.detect.provider import LimitReading, Provider, Rule, error_reading, rule
 
 
-def _entries(event: Event) -> Sequence[TranscriptEntry]:
+def _entries(event: Event) -> Sequence[dialect.TranscriptEntry]:
     match event.get("type"):
         case "message" if event.get("role") == "assistant":
             content = text_at(event, "content") or ""
             if event.get("delta") is True:
-                return [TranscriptEntry(kind="said", text=content, is_piece=True)] if content else ()
-            return said(content)
+                return [dialect.TranscriptEntry(kind="said", text=content, is_piece=True)] if content else ()
+            return dialect.said(content)
         case "tool_use":
-            return [tool_call(text_at(event, "tool_name"), event.get("parameters"))]
+            return [dialect.tool_call(text_at(event, "tool_name"), event.get("parameters"))]
         case "tool_result":
             output = text_at(event, "output") or text_at(event, "error", "message") or ""
-            return tool_result(output, is_error=event.get("status") == "error")
+            return dialect.tool_result(output, is_error=event.get("status") == "error")
     return ()
 
 
@@ -88,40 +72,40 @@ def _read_result(event: Event) -> LimitReading | None:
     return error_reading({"type": "result", "error": error}) if event.get("status") == "error" and error else None
 
 
-def _read_facts(event: Event) -> Facts:
+def _read_facts(event: Event) -> dialect.Facts:
     kind = event.get("type")
     session_id = text_at(event, "session_id")
     if kind == "init":
-        return Facts(session_id=session_id, model=text_at(event, "model"))
+        return dialect.Facts(session_id=session_id, model=text_at(event, "model"))
     if kind == "tool_result":
-        return Facts(denials=_denials(event))
+        return dialect.Facts(denials=_denials(event))
     if kind == "error":
-        return Facts(error=text_at(event, "message"))
+        return dialect.Facts(error=text_at(event, "message"))
     is_document = kind is None and ("response" in event or "error" in event)
     if kind != "result" and not is_document:
-        return NO_FACTS
+        return dialect.NO_FACTS
     error = event.get("error")
-    return Facts(
+    return dialect.Facts(
         session_id=session_id,
         turn_tokens=_tokens(event.get("stats")),
         usage=_usage(event.get("stats")),
         answer=text_at(event, "response"),
-        ending=Ending(
+        ending=dialect.Ending(
             ok=not error and event.get("status", "success") == "success",
-            status=number_at(error, "code") or status_in_text(text_at(error, "message") or ""),
+            status=number_at(error, "code") or dialect.status_in_text(text_at(error, "message") or ""),
         ),
         error=text_at(error, "message"),
     )
 
 
-def _denials(event: Event) -> tuple[Denial, ...]:
+def _denials(event: Event) -> tuple[dialect.Denial, ...]:
     """Read the result of a tool that the approval mode or a policy does not allow."""
     if event.get("status") != "error":
         return ()
     said = text_at(event, "error", "message") or text_at(event, "output") or ""
     is_denied = text_at(event, "error", "type") in _DENIED_TYPES or bool(_DENIED.search(said))
     tool = re.search(r"(?:Tool|for) \"(\w{1,60})\"", said)
-    return (Denial(tool=tool[1] if tool else "", call=text_at(event, "tool_id") or ""),) if is_denied else ()
+    return (dialect.Denial(tool=tool[1] if tool else "", call=text_at(event, "tool_id") or ""),) if is_denied else ()
 
 
 def _tokens(stats: object) -> int | None:
@@ -133,12 +117,14 @@ def _tokens(stats: object) -> int | None:
     return sum(count for count in counts if count is not None)
 
 
-def _usage(stats: object) -> ReportedUsage | None:
+def _usage(stats: object) -> dialect.ReportedUsage | None:
     """Read the tokens of a run by model. The input includes what was cached; thoughts are priced as output."""
     models = member(stats, "models")
     if not isinstance(models, dict) or not models:
         return None
-    return ReportedUsage(by_model={str(name): _model_tokens(each) for name, each in models.items()}, reach="run")
+    return dialect.ReportedUsage(
+        by_model={str(name): _model_tokens(each) for name, each in models.items()}, reach="run"
+    )
 
 
 def _model_tokens(model: object) -> Tokens:
@@ -163,15 +149,19 @@ def _exit_status(exit_code: int) -> int | None:
     return status if 400 <= status < 512 else None
 
 
-FORMAT = Dialect(
+FORMAT = dialect.Dialect(
     quiet=frozenset({"message", "tool_use", "tool_result"}),
     progress=frozenset({"message", "tool_use"}),
     news=frozenset({"init", "result", "error"}),
     marks=frozenset({"timestamp", "session_id", "stats"}),
     read=_read_facts,
     entries=_entries,
-    answers=AnswerEvents(types=frozenset({"message"}), path=("content",), ends=frozenset({"tool_use", "tool_result"})),
-    turns=TurnEvents(calls=frozenset({"tool_use"}), results=frozenset({"tool_result"}), speech=frozenset({"message"})),
+    answers=dialect.AnswerEvents(
+        types=frozenset({"message"}), path=("content",), ends=frozenset({"tool_use", "tool_result"})
+    ),
+    turns=dialect.TurnEvents(
+        calls=frozenset({"tool_use"}), results=frozenset({"tool_result"}), speech=frozenset({"message"})
+    ),
     is_document=_is_document,
     streams_text=True,
 )
@@ -182,15 +172,15 @@ PROVIDER = Provider(
     events={"result": _read_result},
 )
 CLIS = (
-    AgentCli(
+    dialect.AgentCli(
         name="gemini-cli",
         dialect=FORMAT,
-        notices=NoticeRules(
+        notices=dialect.NoticeRules(
             first_line=r"\W{0,4}(?:Attempt \d+ failed|Error when talking to |\w{0,40}QuotaError: )",
             denied=rf"Error executing tool (\w{{1,60}}): [^\n]{{0,120}}?{_REFUSED}",
             last_line=r".{0,4000}?(?:Retrying (?:after|with|in)|Max attempts reached)",
         ),
         exit_status=_exit_status,
     ),
-    AgentCli(name="antigravity-cli", dialect=ASSUMED_FORMAT),
+    dialect.AgentCli(name="antigravity-cli", dialect=ASSUMED_FORMAT),
 )

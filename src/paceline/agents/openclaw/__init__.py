@@ -3,26 +3,15 @@
 import re
 from collections.abc import Sequence
 
-from paceline.agents.dialect import (
-    NO_FACTS,
-    AgentCli,
-    Dialect,
-    Ending,
-    Facts,
-    NoticeRules,
-    ReportedUsage,
-    TranscriptEntry,
-    said,
-    status_in_text,
-)
+from paceline.agents import dialect
 from paceline.core.values.session_output import Tokens
 from paceline.detect.json_objects import Event, count_at, member, number_at, text_at
 from paceline.detect.observation import Stage
 from paceline.detect.provider import Provider, Rule, rule
 
 
-def _entries(event: Event) -> Sequence[TranscriptEntry]:
-    return said(text_at(event, "final") or "")
+def _entries(event: Event) -> Sequence[dialect.TranscriptEntry]:
+    return dialect.said(text_at(event, "final") or "")
 
 
 # Words that make a count one of everything that ever ran: `maxTotalPerGroup`, `max_spawns_ever`, `lifetime limit`.
@@ -89,18 +78,18 @@ def _is_answer(event: Event) -> bool:
     return isinstance(event.get("ok"), bool) and "status" in event and "sessionId" in event
 
 
-def _read_facts(event: Event) -> Facts:
+def _read_facts(event: Event) -> dialect.Facts:
     if not _is_answer(event):
-        return NO_FACTS
+        return dialect.NO_FACTS
     error = text_at(event, "error", "message")
-    return Facts(
+    return dialect.Facts(
         session_id=text_at(event, "sessionId") or None,
         turn_tokens=count_at(event, "usage", "total") or None,
         usage=_usage(event),
         model=text_at(event, "model"),
         model_turns=number_at(event, "assistantTurns"),
         answer=text_at(event, "final") or None,
-        ending=Ending(
+        ending=dialect.Ending(
             ok=event.get("ok") is True,
             interrupted=text_at(event, "error", "kind") in _STOPPED,
             status=_status(error or ""),
@@ -113,7 +102,7 @@ def _read_facts(event: Event) -> Facts:
 def _status(error: str) -> int | None:
     """Return the HTTP status of the call that failed: `(provider returned HTTP 401)`."""
     found = _HTTP_STATUS.search(error)
-    return int(found[1]) if found else status_in_text(error)
+    return int(found[1]) if found else dialect.status_in_text(error)
 
 
 _HTTP_STATUS = re.compile(r"\([\w ,]{0,40}HTTP ([45]\d\d)\)")
@@ -121,7 +110,7 @@ _STOPPED = frozenset({"aborted", "interrupted"})
 """Kinds of errors of a run that somebody or a restart ended: the work itself did not fail."""
 
 
-def _usage(event: Event) -> ReportedUsage | None:
+def _usage(event: Event) -> dialect.ReportedUsage | None:
     """Read the tokens of the run. The input is without what was cached."""
     usage = member(event, "usage")
     if not isinstance(usage, dict):
@@ -134,7 +123,7 @@ def _usage(event: Event) -> ReportedUsage | None:
     )
     if tokens == Tokens():
         return None  # of a sub-agent only the sum is known
-    return ReportedUsage(by_model={text_at(event, "model") or "": tokens}, reach="run")
+    return dialect.ReportedUsage(by_model={text_at(event, "model") or "": tokens}, reach="run")
 
 
 _LOG_LINE = re.compile(r"(?:\x1b\[[0-9;]{0,8}m)?\[[a-z][\w./-]{0,60}\]")
@@ -161,7 +150,7 @@ def _notice_in_log(line: str) -> str | None:
     return f"API Error: {failed[2]} {wait[0] if wait else ''}".rstrip()
 
 
-FORMAT = Dialect(
+FORMAT = dialect.Dialect(
     quiet=frozenset(),
     progress=frozenset(),
     news=frozenset(),
@@ -177,10 +166,10 @@ PROVIDER = Provider(
     rules=RULES,
 )
 CLIS = (
-    AgentCli(
+    dialect.AgentCli(
         name="openclaw",
         dialect=FORMAT,
-        notices=NoticeRules(retry=r"^transient same-model retry "),
+        notices=dialect.NoticeRules(retry=r"^transient same-model retry "),
         notice_in_log=_notice_in_log,
     ),
 )

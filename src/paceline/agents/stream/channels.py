@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from paceline.agents import dialect
-from paceline.agents.stream.flood import LineMemory, Lines
+from paceline.agents.stream.flood import LineFilter, Lines
 from paceline.agents.stream.lines import (
     UNREADABLE,
     DocumentReader,
@@ -390,7 +390,7 @@ class StderrReader:
         self._record = record
         self._splitter = LineSplitter()
         self._notices = record.clis.stderr_reader(record.cli)
-        self._memory = LineMemory(record.clis.line_words, self._notices, cancelled_line=record.cli.cancelled_line)
+        self._filter = LineFilter(record.clis.line_words, self._notices, cancelled_line=record.cli.cancelled_line)
         self._document = DocumentReader()
         self._has_broken_document = False
         self._last_lines: deque[bytes] = deque(maxlen=_LINES_KEPT)
@@ -432,7 +432,7 @@ class StderrReader:
         ends = islice(lines, max(0, len(lines) - _LINES_KEPT), None)
         self._last_lines.extend((line.head if isinstance(line, LongLine) else line)[: dialect.CLIP] for line in ends)
         self._bytes_in_block += sum(map(len, lines)) + len(lines)
-        self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._memory.thinned(lines))
+        self._read_all(lines[-_LINES_KEPT:] if self._notices.reads_end_only else self._filter.thinned(lines))
         if self._bytes_in_block >= BLOCK_BYTES:
             self._bytes_in_block %= BLOCK_BYTES
             self._record.end_block()
@@ -452,13 +452,13 @@ class StderrReader:
 
         Returns how many lines that took: fewer if a flood began and is not to be read.
         """
-        doubtful = self._memory.doubtful(lines)
+        doubtful = self._filter.doubtful(lines)
         place = 0
         while place < len(lines):
             if not self._document.is_open and self._notices.is_idle:
                 upcoming = bisect_left(doubtful, place)
                 coming = doubtful[upcoming] if upcoming < len(doubtful) else len(lines)
-                if coming > place or self._memory.is_plain(lines[place]):
+                if coming > place or self._filter.is_plain(lines[place]):
                     self._notices.pass_over()
                     place = max(coming, place + 1)
                     continue
@@ -502,7 +502,7 @@ class StderrReader:
     def _read_lines_of_document(self, lines: Lines) -> None:
         """Read the lines of what was no document after all: none of them begins another one."""
         has_broken, self._has_broken_document = self._has_broken_document, True
-        self._read_all(self._memory.thinned(lines))
+        self._read_all(self._filter.thinned(lines))
         self._has_broken_document = has_broken
 
     def _add_notices(self, notices: list[str]) -> None:

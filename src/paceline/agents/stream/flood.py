@@ -97,7 +97,7 @@ def _places(finder: re.Pattern[str], block: str) -> Iterator[int]:
         yield place
 
 
-# --- lines that were seen before ---------------------------------------------------------------------------------
+# --- plain lines, and lines that repeat each other --------------------------------------------------------------
 
 FLOOD_LINES = 256
 """Fewer lines in a chunk are no flood."""
@@ -118,7 +118,7 @@ _DIGITS = b"0123456789"
 _SIGNS = bytes.maketrans(_DIGITS, b"\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17")  # no text has these
 
 
-class LineMemory:
+class LineFilter:
     """Knows which lines of one channel are plain: no rule, no notice and no JSON can begin, end or lie in them."""
 
     def __init__(self, words: LineWords, notices: NoticeReader, *, cancelled_line: str | None) -> None:
