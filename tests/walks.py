@@ -53,8 +53,8 @@ class Bar(NamedTuple):
 BARS = {
     "slot with room": Bar(8, 5, (8, 5)),
     "slot that waits, with its grant": Bar(69, 17, (62, 16)),
-    "unit, without store and detection": Bar(253, 50, (200, 42)),
-    "idle heartbeat": Bar(67, 25, (75, 25)),
+    "unit, without store and detection": Bar(248, 48, (200, 42)),
+    "idle heartbeat": Bar(67, 24, (75, 25)),
     "gateway call with key and pool, without its slot": Bar(205, 23, (130, 20)),
     "pause of a unit, from request to answer": Bar(89, 25, (90, 26)),
     "remote unit, the part of hosts": Bar(102, 8, (85, 14)),

@@ -69,7 +69,7 @@ async def serve(base_url: str, token: str, folder: Path) -> None:
     await server.startup()
     collect_seldom()
     settings = Settings(home=folder, store_url="sqlite://")
-    keys = [create_key(store, settings, request, now=clock.now()).text for request in (PLAIN, RULED)]
+    keys = [create_key(store, settings, request, now=clock.now())[1] for request in (PLAIN, RULED)]
     print(server.servers[0].sockets[0].getsockname()[1], *keys, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -103,7 +103,7 @@ async def test_a_key_with_the_name_of_a_revoked_one_pays_for_none_of_its_calls(p
     clock, store = VirtualClock(START), SqliteStore.in_memory()
     ledger, _ = ledger_of(clock, store)
     wanted = KeyRequest(name="team", budget="$5" if period == "total" else f"$5/{period}")
-    first = create_key(store, SETTINGS, wanted, now=clock.now()).record
+    first = create_key(store, SETTINGS, wanted, now=clock.now())[0]
     running = CallRecord(id="r", began_at=0.0, model="m", tokens=Tokens(input=9_000_000))
     reserved = ledger.reserve(running, first, account("http://127.0.0.1:9"), Estimate())
     paid(ledger, 6.0, first)
@@ -111,7 +111,7 @@ async def test_a_key_with_the_name_of_a_revoked_one_pays_for_none_of_its_calls(p
         ledger.check_key(first)
     revoke_key(store, "team", now=clock.now())
 
-    second = create_key(store, SETTINGS, wanted, now=clock.now() + 1.0).record
+    second = create_key(store, SETTINGS, wanted, now=clock.now() + 1.0)[0]
     ledger.settle(reserved, running)
     fresh = spent(ledger, second)
     paid(ledger, 4.5, second)

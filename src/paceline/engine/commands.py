@@ -505,22 +505,18 @@ class KeyRequest(KeyRules, frozen=True, kw_only=True, forbid_unknown_fields=True
     budget: str | None = None
 
 
-class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key, and its text, which is known only here."""
+def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: float) -> tuple[ClientKey, str]:
+    """Store a key. Returns it with its text, which is known only here.
 
-    record: ClientKey
-    text: str
-
-
-def create_key(store: Store, settings: Settings, request: KeyRequest, *, now: float) -> CreatedKey:
-    """Store a key. Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken."""
+    Raise `InvalidInput`, and change nothing, if a value of it is wrong or its name is taken.
+    """
     record = checked_key(settings, request, now=now)
     text = KEY_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     fields = {**key_fields(record), **signature()}
     with store.together():
         store.create_client_key(record, digest_of_key(text.encode()))
         store.append_events([Event("key.created", now, scope_of_key(record.name), None, fields)])
-    return CreatedKey(record=record, text=text)
+    return record, text
 
 
 def revoke_key(store: Store, name: str, *, now: float) -> ClientKey:

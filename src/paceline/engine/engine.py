@@ -406,8 +406,9 @@ class Engine:
             self._stages.note_removals()
         if self._stages.staged:
             self.monitor.store(list(self._stages.step(now)), now)
-        stored, self.monitor.stored = self.monitor.stored, []
-        self._stages.remove_workspaces(stored)
+        if self.monitor.stored:
+            stored, self.monitor.stored = self.monitor.stored, []
+            self._stages.remove_workspaces(stored)
         if self._stages.preparing:
             self._dispatcher.launch_prepared(now)
 
@@ -494,8 +495,8 @@ class Engine:
         if not self.lead.take(now):
             raise LeadLost("another engine has taken the lead of this home")
         until = now + self.settings.lease
-        units = (*(session.unit for session in self.live.values()), *self._stages.units())
-        fences = {unit.id: unit.fence for unit in units}
+        attempts = (*self.live.values(), *self._stages.preparing.values(), *self._stages.staged.values())
+        fences = {attempt.unit.id: attempt.unit.fence for attempt in attempts}
         for unit_id in self.store.renew_units(fences, lease_until=until) if fences else ():
             if unit_id in self.live:
                 self.live[unit_id].ending = CANCELLED

@@ -21,7 +21,7 @@ from paceline.store import Store, UnitCounts, UnitSpec, WorkspaceSettings
 from paceline.testing.engine_harness import EngineHarness
 from paceline.views.unit_changes import finished_works
 from paceline.views.why import explain_unit
-from paceline.workspaces import resolve_base
+from paceline.workspaces import read_settings, resolve_base
 
 Script = Callable[[Launch], Run]
 
@@ -43,7 +43,8 @@ def add(harness: EngineHarness, top: Path, units: int = 1, *, output: str | None
     repository, commit = resolve_base(str(top), "HEAD")
     names = WorkspaceSettings.__struct_fields__
     own = {name: fields.pop(name) for name in names if name in fields}
-    settings = msgspec.convert({"bases": {repository: commit}, **own}, WorkspaceSettings)
+    stored = {"bases": {repository: commit}, "git": {repository: read_settings(repository)}}
+    settings = msgspec.convert(stored | own, WorkspaceSettings)
     specs = [UnitSpec(id=f"u{n}", prompt="do it", cwd=str(top), output=output) for n in range(units)]
     harness.add("night", specs, workspace=settings, **fields)
 

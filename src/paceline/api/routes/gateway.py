@@ -69,9 +69,9 @@ def get_keys(context: Context) -> KeyList:
 @post("/v1/keys", status_code=201, opt={"body": KeyRequest}, summary="Create a key; its text is answered once")
 async def post_key(request: Request[Any, Any, Any], context: Context) -> NewKeyView:
     wanted = await read_body(request, KeyRequest)
-    created = create_key(context.store, context.settings, wanted, now=context.now)
+    record, text = create_key(context.store, context.settings, wanted, now=context.now)
     context.apply_commands()
-    return new_key_view(created.record, created.text)
+    return new_key_view(record, text)
 
 
 @delete("/v1/keys/{name:str}", status_code=200, sync_to_thread=False, summary="Revoke a key")

@@ -1,7 +1,7 @@
 """The routes of slots, for programs in any language: acquire one and wait for it, renew, signal and release it.
 
 Also signals without a slot, and the status of scopes in seconds. `with_shortcut` calls `acquire` and `release` without
-the framework. Never here: who may enter, and how long a slot lasts; `engine/capacity/external_slots.py` decides that.
+the framework. Never here: who may enter, and how long a slot lasts; `engine/capacity/leases.py` decides that.
 """
 
 import contextlib

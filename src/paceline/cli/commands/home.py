@@ -472,8 +472,8 @@ def create_key_command(
     )
     with open_home() as home:
         now = time.time()
-        created = commands.create_key(home.store, home.settings, request, now=now)
-        output.print_answer(new_key_view(created.record, created.text), created.text, as_json=as_json)
+        record, text = commands.create_key(home.store, home.settings, request, now=now)
+        output.print_answer(new_key_view(record, text), text, as_json=as_json)
 
 
 @keys_app.command("list")

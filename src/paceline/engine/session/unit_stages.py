@@ -311,7 +311,7 @@ class UnitStages:
         if not host.name and not isinstance(self._governor.request(work.command_ticket, now=now), Granted):
             return False
         try:
-            work.handle = host.start(self._order(work, work.campaign.workspace.setup))
+            work.handle = host.start(command_order(work, work.campaign.workspace.setup, self._key_variables))
         except BaseException:
             self._governor.abandon(work.command_ticket.id, now=now)
             raise
@@ -363,7 +363,7 @@ class UnitStages:
         work.stage = "check" if work.unit.phase == "checking" and command else "commit"
         work.unit = placed(work.unit, work.campaign, host.home)
         if work.stage == "check":
-            work.handle = host.adopt(self._order(work, command))
+            work.handle = host.adopt(command_order(work, command, self._key_variables))
             if work.handle is not None:
                 self._governor.adopt(work.command_ticket, now=now)
         self.staged[work.unit.id] = work
@@ -409,7 +409,7 @@ class UnitStages:
             if work.unit.result.feedback is not None:  # it failed, and an engine ended before that was stored
                 return self._after_failure(work)
             if isinstance(self._governor.request(work.command_ticket, now=now), Granted):
-                work.handle = host.begin(self._order(work, campaign.check))
+                work.handle = host.begin(command_order(work, campaign.check, self._key_variables))
             return None
         if work.stage != "deliver":
             work.stage = "commit"  # or the check was taken from the campaign since
@@ -419,7 +419,7 @@ class UnitStages:
             work.stage = "deliver"
         match campaign.deliver:
             case tuple() as command:
-                work.handle = host.begin(self._order(work, command))
+                work.handle = host.begin(command_order(work, command, self._key_variables))
             case "patch":
                 place = workspace_place(work.unit, campaign, host.home)
                 work.job = host.jobs.start(write_patch, place, self._patch_of(work))
@@ -430,9 +430,6 @@ class UnitStages:
     def _patch_of(self, work: Attempt) -> Path:
         """Return the file in the leader's home that the change is delivered to."""
         return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
-
-    def _order(self, work: Attempt, command: tuple[str, ...]) -> SessionOrder:
-        return command_order(work, command, self._key_variables)
 
     def _start_commit(self, work: Attempt) -> None:
         host = self._hosts.of_unit(work.unit)
