@@ -395,9 +395,7 @@ def set_rate(store: Store, settings: Settings, scope: str, rate: Rate | None, *,
 
 
 def _key_of(store: Store, scope: str) -> ClientKey | None:
-    if not scope.startswith(KEY):
-        return None
-    keys = present_keys(store.client_keys())
+    keys = present_keys(store.client_keys()) if scope.startswith(KEY) else []
     return next((each.key for each in keys if scope_of_key(each.key.name) == scope), None)
 
 

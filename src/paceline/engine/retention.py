@@ -53,11 +53,7 @@ class OutputRetention:
         self._next_at = -math.inf
 
     def step(self, now: float) -> bool:
-        """Make a step, if it is time for one. Returns whether another one is due in this pass.
-
-        Each attempt that was archived since the last step pays for a share of the reading. Else an engine that ends
-        units faster than single steps read the archive would never come to the end of it.
-        """
+        """Make a step, if it is time for one. Returns whether another one is due in this pass."""
         if self._archive is None or self._next_at - STEP_SECONDS <= now < self._next_at:
             return False
 
@@ -65,6 +61,7 @@ class OutputRetention:
             # That of an unknown unit stays: `paceline gc` finds out whose it is.
             return unit_id is None or is_last_of_unfinished(self._store, attempt_id, unit_id)
 
+        # An engine that ends units faster than single steps read the archive would never come to its end.
         done = self._archive.prune(self._limits, is_needed, now)
         is_more_due = done.is_behind or done.attempts >= MANY_REMOVED
         self._next_at = now if is_more_due else now + STEP_SECONDS

@@ -270,8 +270,7 @@ class Leases:
         )
 
     def _is_granted(self, slot_id: str) -> bool:
-        slot = self.slots.get(slot_id)
-        return slot is not None and slot.granted_at is not None
+        return slot_id in self.slots and self.slots[slot_id].granted_at is not None
 
     def _granted_slot(self, slot_id: str) -> StoredSlot:
         self._check_open()
@@ -516,13 +515,9 @@ class Leases:
             self._timer = self._clock.call_at(self._timer_at, self._reclaim)
 
     def _keep_time(self, now: float) -> None:
-        """Credit every lease with time in which nobody could renew it, and follow a clock that was set back.
-
-        A timer that fires late means that this process could not renew anything since the tick before: it slept, or
-        was stopped.
-        """
+        """Credit every lease with time in which this process slept, and follow a clock that was set back."""
         late, back = now - self._timer_at, self._last_tick - now
-        if late > LATE_SECONDS:
+        if late > LATE_SECONDS:  # nothing could be renewed since the tick before
             self._shift_leases(now - self._last_tick, now)
             self._timer_at = now  # the same delay is not credited twice
         elif back > CLOCK_STEP_SECONDS:

@@ -319,10 +319,7 @@ class Overdue(NamedTuple):
 
 
 class HostPatience:
-    """Since when each host is gone, and since when it cannot take conversations of a campaign that are on it.
-
-    A new leader counts from its own start, unless it knows since when the host is silent.
-    """
+    """Since when hosts are gone or refuse conversations. A new leader counts from its start, or from their silence."""
 
     def __init__(self) -> None:
         self._gone_since: dict[str, float] = {}

@@ -228,10 +228,7 @@ class TicketQueues:
         )
 
     def _moved_behind(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:
-        """Take back tickets that those of their campaign on better accounts, or on less busy hosts, are to pass.
-
-        One that waited long would take the next slot for the worse account else. Returns the queue of each ticket.
-        """
+        """Take back tickets that those on better accounts or less busy hosts are to pass. Returns their queues."""
         moved: list[TicketQueue] = []
         is_wanted = {id(queue) for queue in wanted}
         by_campaign: dict[str, list[TicketQueue]] = {}
@@ -242,6 +239,7 @@ class TicketQueues:
             waiting, behind = [queue for queue in queues if queue.tickets], list[TicketQueue]()
             if len(queues[0].campaign.accounts) > 1:
                 best = min(map(filling.used_ratio, queues))
+                # A ticket that waited long would take the next slot for the worse account else.
                 behind = [queue for queue in waiting if filling.used_ratio(queue) > best]
                 waiting = [queue for queue in waiting if filling.used_ratio(queue) == best]
             if len({queue.host for queue in waiting}) > 1:

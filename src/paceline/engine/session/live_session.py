@@ -573,11 +573,7 @@ def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float,
 
 
 def _spent(session: LiveSession) -> tuple[TokensByModel, TokensByModel]:
-    """Return the tokens of this attempt, and those of its conversation so far, by model.
-
-    Some CLIs count the whole conversation. The attempts before, also those that were ended before they counted
-    anything, are then in the number: what this attempt adds is the difference.
-    """
+    """Return the tokens of this attempt and of its conversation. Of a CLI that counts all, take the difference."""
     before = session.unit.result.carried.conversation_tokens if session.is_resumed else {}
     usage = session.output.facts.usage
     if usage is None:

@@ -93,13 +93,9 @@ class SessionMonitor:
     def _isolate(
         self, handle: Handle, step: SessionStep, now: float, work: Callable[..., Value], *arguments: object
     ) -> Value | None:
-        """Do the step of one session, unless its wait after an error lasts. An error is noted and keeps to it.
-
-        The first one in a row is logged. A clock that is set back makes no wait longer. Returns None if the step was
-        not done.
-        """
+        """Do the step of one session, unless its wait after an error lasts. Returns None if it was not done."""
         before = self._faults.get((handle.attempt_id, step))
-        if before is not None and 0 < before.retry_at - now <= RETRY_SECONDS[-1]:
+        if before is not None and 0 < before.retry_at - now <= RETRY_SECONDS[-1]:  # also if the clock was set back
             return None
         try:
             value = work(*arguments)

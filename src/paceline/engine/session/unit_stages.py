@@ -215,10 +215,7 @@ class UnitStages:
         self.preparing[unit.id] = work
 
     def _moved_to(self, unit: Unit, host: str) -> Unit:
-        """Return the unit for a host. A workspace on another one is left there, and its work starts over.
-
-        Its checks still count: work that never passes must not move from host to host forever.
-        """
+        """Return the unit for a host. What lies on another starts over; its checks count, so that it ends."""
         result = unit.result
         before = self._hosts.machine_of(result)
         place = stored_location(result)
