@@ -90,7 +90,7 @@ class Authentication:
         path, method = scope["path"], scope["method"]
         named = [value for name, value in scope["headers"] if name == b"host"]
         host = b", ".join(named).decode("latin-1").lower()  # several Host headers match no name, on purpose
-        is_ours = self._is_our_host(host, scope.get("server"), is_tls=_is_tls(scope))
+        is_ours = self._is_our_host(host, scope.get("server"), is_tls=scope.get("scheme") == "https")
         if not is_ours and not _is_tunnelled(scope, headers, host):
             detail = f"unknown Host {host!r:.80}: if the name is yours, add it to hosts in [api] of paceline.toml"
             return 421, error_json(path, 421, detail), ()
@@ -152,7 +152,7 @@ class Authentication:
         if grant is None or grant.rights == "host":
             return _login_page("That is not the token of this home.")
         cookie = f"{_cookie_name(scope)}={self._tokens.keep_cookie(token).decode()}; Path=/; HttpOnly; SameSite=Strict"
-        cookie += "; Secure" if _is_tls(scope) else ""
+        cookie += "; Secure" if scope.get("scheme") == "https" else ""
         page = b"/#csrf=" + change_key_of(token) if grant.rights == "full" else b"/"
         return 303, b"", ((b"location", page), (b"set-cookie", cookie.encode()), (b"content-type", b"text/plain"))
 
@@ -240,10 +240,6 @@ def _is_same_origin(headers: dict[bytes, bytes], host: str) -> bool:
         return True
     scheme, _, origin_host = origin.decode("latin-1").lower().partition("://")
     return scheme in ("http", "https") and origin_host == host
-
-
-def _is_tls(scope: Scope) -> bool:
-    return scope.get("scheme") == "https"
 
 
 def _cookie_name(scope: Scope) -> str:

@@ -413,6 +413,7 @@ class ApiContext:
         since: float,
     ) -> None:
         self.engine = engine
+        self.store: Store = engine.store
         self.settings = settings
         self.spool = spool
         self.zone = zone
@@ -522,10 +523,6 @@ class ApiContext:
         if isinstance(self.engine, Engine):
             return self.engine.hosts.remote_states()
         return stored_host_states(self.store, self.settings.hosts)
-
-    @property
-    def store(self) -> Store:
-        return self.engine.store
 
     @property
     def governor(self) -> Governor:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 from aiohttp import web
@@ -31,7 +31,7 @@ from paceline.simulation.provider.protocol_module import (
     ProtocolName,
     Reply,
 )
-from paceline.simulation.provider.scenario import Endpoint, Scenario, Step, ToolCall
+from paceline.simulation.provider.scenario import Endpoint, Scenario, Step
 
 Ending = Literal["served", "refused", "cut", "client_left"]
 
@@ -301,31 +301,12 @@ class FakeProvider:
         host, port = self._runner.addresses[0][:2]
         return f"http://{host}:{port}"
 
-    def script(
-        self,
-        error: str,
-        *,
-        times: int | None = 1,
-        models: str = "*",
-        keys: str = "*",
-        answers: int = 0,
-        tool: ToolCall | None = None,
-        retry_after: float = 3.0,
-        resets_in: float = 7200.0,
-    ) -> None:
-        """Give the next `times` matching model requests this error (`ok`: a normal answer). Steps add up."""
-        self.add_step(
-            Step(
-                error=error,
-                times=times,
-                models=models,
-                keys=keys,
-                answers=answers,
-                tool=tool,
-                retry_after=retry_after,
-                resets_in=resets_in,
-            )
-        )
+    def script(self, error: str, **fields: Any) -> None:
+        """Give the next matching model requests this error (`ok`: a normal answer). Steps add up.
+
+        The other fields are those of `Step`: how many `times`, for which `models`, `keys` and so on.
+        """
+        self.add_step(Step(error=error, **fields))
 
     def add_step(self, step: Step) -> None:
         self._script.add(step)
