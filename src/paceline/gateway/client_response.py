@@ -13,9 +13,7 @@ import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
-from paceline.gateway.routes import CallRecord
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection
-from paceline.protocols import Family
 
 KEPT_BYTES = 4 * 2**20
 """Bytes of a body that are kept for a retry and searched for the model. A longer body can be sent only once. It
@@ -257,42 +255,3 @@ def _forwarded(head: ResponseHead) -> tuple[bytes, bool]:
         if name not in dropped and not name.startswith(_OURS)
     ]
     return b"".join(lines), b"content-length" in head.names  # `Connection` cannot name it
-
-
-class WaitComments:
-    """The comments of one request. The first one comes after `seconds` of waiting, with the head of the response."""
-
-    __slots__ = ("_family", "_own_headers", "_record", "_response", "_seconds", "_timer")
-
-    def __init__(
-        self,
-        response: ClientResponse,
-        record: CallRecord,
-        seconds: float,
-        family: Family,
-        own_headers: Callable[[], bytes],
-    ) -> None:
-        self._response = response
-        self._record = record
-        self._seconds = seconds
-        self._family = family
-        self._own_headers = own_headers
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to write comments: the request waits now. No-op if it waited before, for another account."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._write)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _write(self) -> None:
-        if not self._response.is_early:
-            error_event = b"event: error\n" if self._family == "anthropic" else b""
-            self._response.begin_early(self._own_headers(), error_event)
-        self._response.comment(b"paceline: waiting (%b)" % (self._record.reason or "queue").encode())
-        self.stop()
-        self.start()

@@ -30,7 +30,6 @@ from paceline.gateway.client_response import (
     ClientResponse,
     Members,
     RequestBody,
-    WaitComments,
     parsed,
 )
 from paceline.gateway.http_heads import header_value, lowered
@@ -93,7 +92,9 @@ class Exchange:
         self._sent_call: UpstreamCall | None = None
         """The one of the last slot, also once it has ended."""
         self._estimate = Estimate()
-        self._comments: WaitComments | None = None
+        self._keepalive: float | None = None
+        """Seconds between the signs of life that the client wants while its stream waits."""
+        self._sign_of_life: asyncio.TimerHandle | None = None
         self._reader = protocols.RequestReader()
         self._pieces_read = 0
         """How many pieces of the body the reader has seen."""
@@ -167,8 +168,7 @@ class Exchange:
             log.exception("a call of the gateway failed: %s %s", self.record.id, self.record.scope)
             self._fail_with(GatewayError(500, "internal_error", "internal error; see paceline.log"))
         finally:
-            if self._comments is not None:
-                self._comments.stop()
+            self._end_signs()
             if self._pool is not None:
                 self._pool.choice = None  # it refers to this exchange: a cycle would wait for the garbage collector
             self._gateway.calls.ended(self.record, self._times)
@@ -213,8 +213,7 @@ class Exchange:
         record.model = kept_model(model)
         is_stream = reader.is_stream or self.head.target.partition(b"?")[0].endswith(b"streamGenerateContent")
         if request.keepalive is not None and is_stream and self.response.can_begin_early:
-            family, headers = request.route.family, self._own_headers
-            self._comments = WaitComments(self.response, record, request.keepalive, family, headers)
+            self._keepalive = request.keepalive
         others: tuple[str, ...] = ()
         if rules is not None:
             record.scope = canonical_scope(protocols.scope_of(account.provider, account.name, model))
@@ -329,8 +328,7 @@ class Exchange:
                 async with waiting as slot:
                     refused = await self._call_in_slot(request, slot, deadline)
             except BudgetError as error:
-                if self._comments is not None:
-                    self._comments.start()
+                self._begin_signs()
                 if not error.is_of_choice:  # else another account of the pool may have room at once
                     self.record.reason, began_at = BUDGET_IN_USE, gateway.loop.time()
                     await self._times.elsewhere(gateway.spend.room(error, deadline))
@@ -357,8 +355,7 @@ class Exchange:
         """Call the upstream once. Returns the call if it is to be repeated, None if the client has the response."""
         gateway = self._gateway
         self._times.slot_granted(slot.waited)
-        if self._comments is not None:
-            self._comments.stop()
+        self._end_signs()
         record = self.record
         if self._pool is not None:
             changed = gateway.key_pools.begin(self._pool)
@@ -506,8 +503,25 @@ class Exchange:
         if self._pool is None and (error := self._refused_key()) is not None:
             raise error
         self._gateway.calls.queued(self.record, deferred)
-        if self._comments is not None:
-            self._comments.start()
+        self._begin_signs()
+
+    def _begin_signs(self) -> None:
+        """Write comments into the response from now on. No-op if the request waited before, for another account."""
+        if self._keepalive is not None and self._sign_of_life is None:
+            self._sign_of_life = self._gateway.loop.call_later(self._keepalive, self._show_life)
+
+    def _show_life(self) -> None:
+        if not self.response.is_early:
+            is_named = self._gateway.access.family(self.head) == "anthropic"
+            self.response.begin_early(self._own_headers(), b"event: error\n" if is_named else b"")
+        self.response.comment(b"paceline: waiting (%b)" % (self.record.reason or "queue").encode())
+        self._sign_of_life = None
+        self._begin_signs()
+
+    def _end_signs(self) -> None:
+        if self._sign_of_life is not None:
+            self._sign_of_life.cancel()
+            self._sign_of_life = None
 
     def _refused_key(self) -> GatewayError | None:
         """Return the answer if the key that the request would use was refused. None if it brings one of its own."""
@@ -591,7 +605,7 @@ class Gateway:
         self.calls.why = self._why
         self.model_names = self.calls.model_names
         self.key_pools = KeyPools(access, self.model_names, self.spend)
-        self.calls.failures = self.key_pools.failures.listed
+        self.calls.failures = self.key_pools.failures
         self.live: set[Exchange] = set()
         """The exchanges that are being served."""
         self.connections: set[ServerProtocol] = set()

@@ -68,63 +68,6 @@ REPEATED_SECONDS = 30.0
 """How long a provider must refuse an account, without serving it, to be worth a line. A single 429 is not."""
 
 
-class AccountFailures:
-    """The accounts of pools whose calls fail: each from its first failed call to the next one that it serves."""
-
-    def __init__(self, access: RequestAccess) -> None:
-        self._access = access
-        self._failing: dict[str, MemberFailure] = {}
-        self._outage_seconds: dict[str, float] = {}
-
-    def note_unreachable(self, name: str, why: str, now: float) -> None:
-        """Note a call that found no connection. The account is tried last for a while, each time for longer."""
-        if self.is_tried_last(name, now):  # calls that failed together are one outage
-            self._note("unreachable", name, why, now, self._failing[name].retry_at)
-            return
-        seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * self._outage_seconds.get(name, 0.0)), LONGEST_OUTAGE_SECONDS)
-        self._outage_seconds[name] = seconds
-        log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, why, seconds)
-        self._note("unreachable", name, why, now, now + seconds)
-
-    def note_refused(self, name: str, status: int, now: float) -> None:
-        """Note a call that the provider refused in a way that another key may not be."""
-        self._outage_seconds.pop(name, None)
-        self._note("refused", name, f"status {status}", now, None)
-
-    def note_served(self, name: str) -> None:
-        """Forget the failures of an account that has answered a call."""
-        if self._failing.pop(name, None) is not None:
-            self._outage_seconds.pop(name, None)
-
-    def is_tried_last(self, name: str, now: float) -> bool:
-        found = self._failing.get(name)
-        return found is not None and found.retry_at is not None and now < found.retry_at
-
-    def listed(self) -> list[MemberFailure]:
-        """Return the accounts that fail, those that fail longest first. A single refusal is not worth a line."""
-        return [
-            each
-            for each in self._failing.values()
-            if each.kind == "unreachable" or each.last_at - each.since >= REPEATED_SECONDS
-        ]
-
-    def _note(
-        self, kind: Literal["unreachable", "refused"], name: str, detail: str, now: float, retry_at: float | None
-    ) -> None:
-        before = self._failing.get(name)
-        self._failing[name] = MemberFailure(
-            account=name,
-            scope=self._access.accounts[name].scope,
-            pools=self._access.pools_of(name),
-            kind=kind,
-            detail=detail,
-            since=now if before is None else before.since,
-            last_at=now,
-            calls=1 if before is None else before.calls + 1,
-            retry_at=retry_at,
-        )
-
-
 class Choice(msgspec.Struct):
     """The account that a request uses next. `body` replaces that of the client, None: unchanged."""
 
@@ -181,7 +124,10 @@ class KeyPools:
         self._used_at: dict[str, int] = {}
         self._count = 0
         self._account_of: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self.failures = AccountFailures(access)
+        self._failing: dict[str, MemberFailure] = {}
+        """The accounts whose calls fail: each from its first failed call to the next one that it serves."""
+        self._outage_seconds: dict[str, float] = {}
+        """How long an account that could not be reached is tried last."""
 
     @property
     def sessions(self) -> int:
@@ -199,9 +145,7 @@ class KeyPools:
         useless: list[GatewayError] = []
         for choice in self._choices(request, limiter, admission, useless):
             account = choice.request.route.account
-            is_last_resort = choice.fallback is not None or self.failures.is_tried_last(
-                account.name, limiter.clock.now()
-            )
+            is_last_resort = choice.fallback is not None or self._is_tried_last(account.name, limiter.clock.now())
             if is_last_resort and not all(each.is_closed for each in deferred):
                 break  # an open account will have room; the choices that follow are last resorts too
             with suppress(CapacityError):  # nothing is granted now; the wait ends, or says why
@@ -236,7 +180,7 @@ class KeyPools:
             demands = limiter.demand(account.scope), limiter.demand(scope)
             load = max(demand / (limit or UNLIMITED_AS) for demand, limit in demands)
             is_new = kept is not None and name != kept
-            return self.failures.is_tried_last(name, now), is_new, load, self._used_at.get(name, 0)
+            return self._is_tried_last(name, now), is_new, load, self._used_at.get(name, 0)
 
         for account in sorted(accounts, key=rank):
             try:
@@ -303,17 +247,25 @@ class KeyPools:
         name = sent.route.account.name
         if not error.is_unsent or sent.has_own_key or name in request.refused_by:
             return False
-        self.failures.note_unreachable(name, str(error), now)
         request.refused_by.add(name)
         request.failure = error
+        if self._is_tried_last(name, now):  # calls that failed together are one outage
+            self._note("unreachable", name, str(error), now, self._failing[name].retry_at)
+            return True
+        seconds = min(max(FIRST_OUTAGE_SECONDS, 2 * self._outage_seconds.get(name, 0.0)), LONGEST_OUTAGE_SECONDS)
+        self._outage_seconds[name] = seconds
+        log.warning("%s cannot be reached (%s): its pools try it last for %g s", name, error, seconds)
+        self._note("unreachable", name, str(error), now, now + seconds)
         return True
 
     def note_answer(self, sent: UpstreamRequest, status: int, signals: Sequence[Signal], now: float) -> None:
         """Note that the account of the request has answered, be it that its key cannot be used."""
-        if sent.has_own_key or not refuses_key(status, signals):
-            self.failures.note_served(sent.route.account.name)
-        else:
-            self.failures.note_refused(sent.route.account.name, status, now)
+        name = sent.route.account.name
+        if not sent.has_own_key and refuses_key(status, signals):
+            self._outage_seconds.pop(name, None)
+            self._note("refused", name, f"status {status}", now, None)
+        elif self._failing.pop(name, None) is not None:
+            self._outage_seconds.pop(name, None)
 
     def without_slot(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
         """Return a request without a slot as it is sent: to the first account in the pool's order that is open.
@@ -322,11 +274,41 @@ class KeyPools:
         """
         assert request.route.pool is not None
         now = limiter.clock.now()
-        for name in sorted(request.route.pool.accounts, key=lambda each: self.failures.is_tried_last(each, now)):
+        for name in sorted(request.route.pool.accounts, key=lambda each: self._is_tried_last(each, now)):
             status = limiter.scope_status(self._access.accounts[name].scope)
             if self._access.has_key(name) and (status is None or not is_shut(status)):
                 return self._access.forwarded(head, request.login, name)
         return request
+
+    # -- accounts that fail ------------------------------------------------------------------------
+
+    def _is_tried_last(self, name: str, now: float) -> bool:
+        found = self._failing.get(name)
+        return found is not None and found.retry_at is not None and now < found.retry_at
+
+    def failures(self) -> list[MemberFailure]:
+        """Return the accounts that fail, those that fail longest first. A single refusal is not worth a line."""
+        return [
+            each
+            for each in self._failing.values()
+            if each.kind == "unreachable" or each.last_at - each.since >= REPEATED_SECONDS
+        ]
+
+    def _note(
+        self, kind: Literal["unreachable", "refused"], name: str, detail: str, now: float, retry_at: float | None
+    ) -> None:
+        before = self._failing.get(name)
+        self._failing[name] = MemberFailure(
+            account=name,
+            scope=self._access.accounts[name].scope,
+            pools=self._access.pools_of(name),
+            kind=kind,
+            detail=detail,
+            since=now if before is None else before.since,
+            last_at=now,
+            calls=1 if before is None else before.calls + 1,
+            retry_at=retry_at,
+        )
 
 
 # -- the rules -----------------------------------------------------------------------------------
