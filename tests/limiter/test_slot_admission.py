@@ -19,7 +19,7 @@ async def test_on_queued_may_release_the_slot_that_is_waited_for() -> None:
     held = await limiter.acquire("umans")
     slot = await limiter.acquire("umans", timeout=60.0, on_queued=lambda _: held.release())
     slot.release()
-    assert limiter._slots._timeouts == {}
+    assert limiter._slots._waits == {}
 
 
 async def test_on_queued_that_raises_leaves_the_line() -> None:

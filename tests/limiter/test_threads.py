@@ -116,7 +116,7 @@ def test_threads_can_close_the_limiter() -> None:
 
     with limiter.from_thread.slot("umans"):
         thread, ended = in_thread(wait)
-        while not limiter.from_thread.call(lambda: len(limiter._slots._futures)):
+        while not limiter.from_thread.call(lambda: len(limiter._slots._waits)):
             time.sleep(0.001)
         limiter.from_thread.close()
         thread.join(SOON)

@@ -233,12 +233,11 @@ class SlotAdmission:
         self._now = driver.now
         self._named = named
         self._report = report
-        self.home = HomeLoop(is_idle=lambda: not self._futures, on_leave=self._leave_loop)
+        self.home = HomeLoop(is_idle=lambda: not self._waits, on_leave=self._leave_loop)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._count = 0
-        self._futures: dict[str, asyncio.Future[Granted]] = {}
-        """One for each ticket that waits."""
-        self._timeouts: dict[str, TimerHandle] = {}
+        self._waits: dict[str, tuple[asyncio.Future[Granted], TimerHandle | None]] = {}
+        """The future and the time-out of each ticket that waits."""
         driver.subscribe(NAMESPACE, self._complete)
 
     def skip_used(self, ticket_ids: Iterable[str]) -> None:
@@ -345,8 +344,11 @@ class SlotAdmission:
         self, deferred: Deferred, request: AdmissionRequest, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[Granted]":
         """Return the future of the ticket's grant. It fails when the wait times out or the limiter is closed."""
-        ticket_id = deferred.ticket_id
-        future = self._futures[ticket_id] = loop.create_future()
+        ticket_id, timer = deferred.ticket_id, None
+        future: asyncio.Future[Granted] = loop.create_future()
+        if (timeout := request.timeout) is not None:
+            timer = self._driver.clock.call_at(self._now() + timeout, lambda: self._time_out(ticket_id, timeout))
+        self._waits[ticket_id] = future, timer
         if self._agenda.effects or self._agenda.next_due < self._driver.armed_for:
             self._driver.carry_out()
         self._driver.arm_if_missed()
@@ -354,18 +356,13 @@ class SlotAdmission:
             fields: dict[str, object] = {"ticket": ticket_id, "reason": deferred.reason, "detail": deferred.detail}
             fields["retry_at"] = deferred.retry_at
             listener.emit("slot.deferred", self._now(), deferred.scope, fields)
-        if (timeout := request.timeout) is not None:
-            time_out = self._driver.clock.call_at(self._now() + timeout, lambda: self._time_out(ticket_id, timeout))
-            self._timeouts[ticket_id] = time_out
         if request.on_queued is not None:
             request.on_queued(deferred)  # it may release the very slot that this ticket waits for
         return future
 
     def _complete(self, granted: Granted) -> None:
         """Hand a grant to its waiting task, or release the slot where the task is gone."""
-        future = self._futures.pop(granted.ticket_id, None)
-        if self._timeouts and (timer := self._timeouts.pop(granted.ticket_id, None)) is not None:
-            timer.cancel()
+        future = self._end_wait(granted.ticket_id)
         if future is None or future.done():  # its task was cancelled in the same tick
             self._abandon(granted.ticket_id)
             return
@@ -375,42 +372,39 @@ class SlotAdmission:
             self._abandon(granted.ticket_id)
 
     def _time_out(self, ticket_id: str, timeout: float) -> None:
-        future = self._futures.get(ticket_id)
+        wait = self._waits.get(ticket_id)
         why = self._driver.call(self._governor.why, ticket_id)
-        if future is not None and not future.done() and why is not None:
-            future.set_exception(errors.SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
+        if wait is not None and not wait[0].done() and why is not None:
+            wait[0].set_exception(errors.SlotTimeout(f"no slot within {timeout:g} s: {why.detail}", why))
 
     def _stop_waiting(self, ticket_id: str) -> None:
         """Take a ticket out that was cancelled or timed out, also in the same tick as its grant."""
-        self._futures.pop(ticket_id, None)
-        if (timer := self._timeouts.pop(ticket_id, None)) is not None:
-            timer.cancel()
+        self._end_wait(ticket_id)
         self._abandon(ticket_id)
         self._driver.carry_out()
+
+    def _end_wait(self, ticket_id: str) -> "asyncio.Future[Granted] | None":
+        future, timer = self._waits.pop(ticket_id, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return future
 
     def _leave_loop(self) -> None:
         """Abandon the tickets that waited on a loop that was closed: their tasks never run again."""
         self._driver.leave_loop()
-        stale, self._futures = self._futures, {}
-        self._cancel_timeouts()
-        for ticket_id in stale:
+        for ticket_id in list(self._waits):
+            self._end_wait(ticket_id)
             self._abandon(ticket_id)
 
     def close(self) -> None:
         """Fail every wait with `CapacityError`."""
-        for ticket_id, future in list(self._futures.items()):
+        for ticket_id in list(self._waits):
             self._governor.cancel(ticket_id, now=self._now())
-            if not future.done():
+            if (future := self._end_wait(ticket_id)) is not None and not future.done():
                 future.set_exception(errors.CapacityError("the limiter was closed while this ticket waited"))
-        self._cancel_timeouts()
 
     def _abandon(self, ticket_id: str) -> None:
         self._governor.abandon(ticket_id, now=self._now())
-
-    def _cancel_timeouts(self) -> None:
-        for timer in self._timeouts.values():
-            timer.cancel()
-        self._timeouts.clear()
 
     # -- what a slot asks of us ------------------------------------------------------------------
 
