@@ -19,7 +19,6 @@ import psycopg_pool
 
 from paceline.errors import (
     EngineBusy,
-    InvalidInput,
     InvalidSettings,
     LeadLost,
     StoreBusy,
@@ -39,7 +38,7 @@ from paceline.store.postgres_connection import (
     with_time_limits,
 )
 from paceline.store.schema import POSTGRES, Migration, check_known, unreleased
-from paceline.store.sql_store import Written
+from paceline.store.sql_store import Database, Written
 
 log = logging.getLogger("paceline.store")
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # it prints every attempt; the caller reports the outage
@@ -205,7 +204,7 @@ class Fence(NamedTuple):
     epoch: int
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """A few connections, with one transaction of the store at a time."""
 
     def __init__(
@@ -218,12 +217,10 @@ class PostgresDatabase:
     ) -> None:
         self.fence: Fence | None = None
         """Set while this process leads."""
-        self.place = server_place(url)
+        super().__init__(server_place(url), busy_seconds, psycopg.Error)
         self.address = with_time_limits(url)
-        self._busy_seconds = busy_seconds
         self._answer_seconds = answer_seconds
         self._migrations = migrations
-        self._joint: Connection | None = None
         self._silent_since: float | None = None
         """Since when the server does not answer."""
         self._not_connected = ""
@@ -245,7 +242,7 @@ class PostgresDatabase:
             self._pool.open(wait=True, timeout=OPENING_SECONDS)
 
     def writing(self, *, is_slow: bool = False, is_durable: bool = True) -> AbstractContextManager[Connection]:
-        """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
+        """Begin a transaction that writes.
 
         Raise `LeadLost` if this process led, and another one has taken the lead since, and `StoreTooNew` if a newer
         Paceline has changed the schema too much since. Both change only under the writer's lock, so not inside the
@@ -279,7 +276,6 @@ class PostgresDatabase:
             raise
 
     def reading(self, *, is_slow: bool = False) -> AbstractContextManager[Connection]:
-        """Begin a transaction that reads one consistent state. It does not block writers."""
         return self._session(f"{_BEGIN_READING}; {_PATIENT}" if is_slow else _BEGIN_READING, is_slow=is_slow)
 
     def query(self) -> AbstractContextManager[Connection]:
@@ -294,7 +290,7 @@ class PostgresDatabase:
     def _session(self, begin: str = "", check: Check | None = None, *, is_slow: bool = False) -> Iterator[Connection]:
         """Give the transaction of `together`, or a new one that begins with these statements, if there are any."""
         with self.translated_errors(), contextlib.ExitStack() as held:
-            connection = self._joint
+            connection: Connection | None = self._joint
             if connection is None:
                 connection = held.enter_context(self._connection())
                 if begin:
@@ -305,15 +301,10 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Begin a transaction that all transactions in the block become part of, also those of such blocks in it."""
-        was_joint, fence = self._joint, self.fence
+        fence = self.fence
         try:
-            with self.writing() as connection:
-                self._joint = connection
-                try:
-                    yield
-                finally:
-                    self._joint = was_joint
+            with super().together():
+                yield
         except BaseException:
             self.fence = fence  # the lead that the block took or gave up is as it was
             raise
@@ -336,7 +327,6 @@ class PostgresDatabase:
             raise LeadLost("another engine has taken the lead; this one stores nothing more")
 
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless."""
         self._pool.close(CLOSING_SECONDS)
 
     def check(self) -> None:
@@ -368,16 +358,6 @@ class PostgresDatabase:
     def _note_failure(self, error: psycopg.Error) -> None:
         self._not_connected = _reason(error)
 
-    @contextlib.contextmanager
-    def translated_errors(self) -> Iterator[None]:
-        """Raise errors of the driver as those of a store."""
-        try:
-            yield
-        except psycopg.Error as error:
-            raise self._store_error(error) from error
-        except UnicodeEncodeError as error:
-            raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
-
     def _store_error(self, error: psycopg.Error) -> StoreError:
         said = first_line(error)
         match error:
@@ -387,9 +367,7 @@ class PostgresDatabase:
                 return self._unreachable(self._not_connected or f"no connection within {POOL_WAIT_SECONDS:g} s")
             case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
                 self._end_frozen_writer()
-                return StoreBusy(
-                    f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
-                )
+                return self._busy()
             case psycopg.errors.QueryCanceled():
                 return StoreBusy(f"{self.place} is overloaded: it ended a statement that took too long ({said})")
             case psycopg.errors.DiskFull() | psycopg.errors.OutOfMemory():

@@ -9,14 +9,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from msgspec.json import Decoder
 from msgspec.structs import astuple, replace
 
 from paceline.core.unit_lifecycle import UnitState
-from paceline.errors import IllegalStep, UnknownName
+from paceline.errors import IllegalStep, InvalidInput, StoreBusy, StoreError, UnknownName
 from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import (
@@ -190,31 +190,73 @@ class Written(NamedTuple):
     changed: int
 
 
-class Database(Protocol):
+class Database(ABC):
     """Connections to one database, with one transaction of the store at a time."""
 
-    @property
-    def place(self) -> str:
+    def __init__(self, place: str, busy_seconds: float, driver_error: type[Exception]) -> None:
+        self.place = place
         """The file or the address, for messages."""
+        self._busy_seconds = busy_seconds
+        self._driver_error = driver_error
+        self._joint: Any = None
+        """The connection of a block of `together`."""
 
+    @abstractmethod
     def writing(self, *, is_slow: bool = False, is_durable: bool = True) -> AbstractContextManager[Any]:
         """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
 
         A slow one may change every unit of a campaign. One that is not durable need not wait for the disk.
         """
 
+    @abstractmethod
     def write(self, statement: str, values: Sequence[object]) -> Written:
         """Run a transaction of one statement."""
 
+    @abstractmethod
     def reading(self, *, is_slow: bool = False) -> AbstractContextManager[Any]:
         """Begin a transaction that reads one consistent state. It does not block writers."""
 
+    @abstractmethod
     def query(self) -> AbstractContextManager[Any]:
         """Give a connection for a statement that reads."""
 
-    def together(self) -> AbstractContextManager[None]: ...
-    def check(self) -> None: ...
-    def close(self) -> None: ...
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Begin a transaction that all transactions in the block become part of, also those of such blocks in it."""
+        was_joint = self._joint
+        with self.writing() as connection:
+            self._joint = connection
+            try:
+                yield
+            finally:
+                self._joint = was_joint
+
+    @abstractmethod
+    def check(self) -> None:
+        """Read everything. Raise `StoreDamaged` if a part of it is not what it should be."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections. Closing twice is harmless."""
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Raise errors of the driver as those of a store."""
+        try:
+            yield
+        except self._driver_error as error:
+            raise self._store_error(error) from error
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
+        )
+
+    @abstractmethod
+    def _store_error(self, error: Any) -> StoreError:
+        """Return what an error of the driver means."""
 
 
 class SqlStore(ABC):

@@ -21,12 +21,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar, Final, Self
 
-from paceline.errors import InvalidInput, StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone
+from paceline.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreGone
 from paceline.store.interface import Added, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
 from paceline.store.rules import Span, campaign_span
 from paceline.store.schema import MIGRATIONS, SQLITE, Migration, check_known, unreleased
-from paceline.store.sql_store import BUSY_SECONDS, Connection, SqlStore, Written
+from paceline.store.sql_store import BUSY_SECONDS, Connection, Database, SqlStore, Written
 
 APPLICATION_ID: Final = 0x50434C4E  # "PCLN"
 """Marks a file as Paceline's. `user_version` is the number of migrations that were applied."""
@@ -51,7 +51,7 @@ MigrationGuard = Callable[[], AbstractContextManager[object]]
 """Held while an existing file is migrated. It raises if a program of the older version still uses the file."""
 
 
-class SqliteFile:
+class SqliteFile(Database):
     """One connection with one transaction at a time."""
 
     def __init__(
@@ -62,9 +62,7 @@ class SqliteFile:
         migrations: Sequence[Migration],
         while_migrating: MigrationGuard = nullcontext,
     ) -> None:
-        self.place = path
-        self._busy_seconds = busy_seconds
-        self._is_joint = False
+        super().__init__(path, busy_seconds, sqlite3.Error)
         self._absolute_path = path if path == MEMORY else os.path.abspath(path)
         self._identity: tuple[int, int] | None = None
         if path != MEMORY:
@@ -113,7 +111,7 @@ class SqliteFile:
             time.sleep(OPENING_RETRY_SECONDS)
 
     def writing(self, *, is_slow: bool = False, is_durable: bool = True) -> AbstractContextManager[sqlite3.Connection]:
-        """Begin a transaction that commits at the end of the block, and rolls back if the block raises.
+        """Begin a transaction that writes.
 
         The commit of one that is not durable does not wait for the disk: it survives `kill -9`, but a loss of power
         may undo it. The next commit that waits takes it along.
@@ -126,31 +124,17 @@ class SqliteFile:
             return Written(found.fetchall(), found.rowcount)
 
     def reading(self, *, is_slow: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Begin a transaction that reads one consistent state. It does not block writers."""
         return self._transaction("BEGIN")
 
     query = reading
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Begin a transaction that all transactions in the block become part of, also those of such blocks in it."""
-        was_joint = self._is_joint
-        with self.writing():
-            self._is_joint = True
-            try:
-                yield
-            finally:
-                self._is_joint = was_joint
-
     def check(self) -> None:
-        """Read the whole file. Raise `StoreDamaged` if a part of it is not what it should be."""
         with self.reading() as connection:
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise StoreDamaged(f"{self.place} is damaged ({found}): {recovery_advice(self.place)}")
 
     def close(self) -> None:
-        """Close the connection. Closing twice is harmless."""
         with self.translated_errors():
             self._connection.close()
 
@@ -158,7 +142,7 @@ class SqliteFile:
     def _transaction(self, begin: str, *, synchronous: str = USUAL) -> Iterator[sqlite3.Connection]:
         connection = self._connection
         with self.translated_errors():
-            if self._is_joint:
+            if self._joint is not None:
                 yield connection
                 return
             self._check_still_there()
@@ -184,23 +168,11 @@ class SqliteFile:
                 "put the file back or restore a copy of it, and start again"
             )
 
-    @contextmanager
-    def translated_errors(self) -> Iterator[None]:
-        """Raise errors of the driver as those of a store."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._store_error(error) from error
-        except UnicodeEncodeError as error:
-            raise InvalidInput(f"text that is not Unicode: {error.object!r}") from error
-
     def _store_error(self, error: sqlite3.Error) -> StoreError:
         extended: int = getattr(error, "sqlite_errorcode", 0)
         code = extended & 0xFF
         if code in _BUSY:
-            return StoreBusy(
-                f"another process is writing to {self.place}, and has been for {self._busy_seconds:g} s or more"
-            )
+            return self._busy()
         if code == sqlite3.SQLITE_FULL or extended in _FULL_EXTENDED:
             return StoreFull(f"no disk space left for {self.place}: free some; nothing that was stored is lost")
         if code in _DAMAGED:
