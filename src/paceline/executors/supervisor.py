@@ -94,7 +94,11 @@ class Supervisor:
         self.cause = "exit"
         self.kill_at = float("inf")
         self.timeout_at = self.monotonic_at + options.timeout
-        self.lease = LeaseWatch(options.lease, options.start_by)
+        self.lease_until = options.start_by
+        self.lease_check_at = time.monotonic() if options.lease else float("inf")
+        self.quiet_check_at = float("inf")
+        self.seen_bytes = 0
+        self.seen_cpu: float | None = None
         self.message = ""
         self.pid: int | None = None
         self.ticks: int | None = None
@@ -120,7 +124,7 @@ class Supervisor:
             return
         self.ticks = start_ticks(self.pid)
         self.recordings = list(self.outputs.values())
-        self.quiet = QuietTime(self.options.stall, self.clock())
+        self.quiet_check_at = self.clock() + self.options.stall / 2
         record_running(LOCK_FD, self.status("running"))
         self.watch_outputs()
         while not self.has_ended:
@@ -151,8 +155,8 @@ class Supervisor:
 
     def turn(self) -> None:
         """Wait for an event, and do what is due."""
-        due = min(self.kill_at, self.timeout_at, self.quiet.check_at)
-        wait = min(due - self.clock(), self.lease.check_at - time.monotonic(), TICK_SECONDS)
+        due = min(self.kill_at, self.timeout_at, self.quiet_check_at)
+        wait = min(due - self.clock(), self.lease_check_at - time.monotonic(), TICK_SECONDS)
         for fd, event in self.poller.poll(max(0.0, wait) * 1000 + 1):
             self.serve(fd, event)
         self.reap()
@@ -170,11 +174,44 @@ class Supervisor:
         if now >= self.timeout_at:
             self.timeout_at = float("inf")
             self.end_agent("timed_out", self.options.grace)
-        if self.quiet.is_over(now, self.recordings):
+        if now >= self.quiet_check_at and self.is_stalled(now):
             self.end_agent("stalled", self.options.grace)
-        if self.lease.is_over(time.monotonic()):
+        if time.monotonic() >= self.lease_check_at and self.is_lease_over():
             self.message = LEASE_OVER
             self.end_agent("terminated", self.options.grace)
+
+    def is_stalled(self, now: float) -> bool:
+        """Return whether there was no output for `stall` seconds, and almost no CPU time in the second half of them.
+
+        Reading the CPU time of a process tree means reading all processes, so it is read only after a quiet half.
+        """
+        half = self.options.stall / 2
+        self.quiet_check_at = now + half
+        received = sum(recording.received_bytes for recording in self.recordings)
+        before, self.seen_cpu = self.seen_cpu, None
+        if received != self.seen_bytes:
+            self.seen_bytes = received
+            return False
+        self.seen_cpu = cpu_of_descendants()
+        if before is None or abs(self.seen_cpu - before) > half * IDLE_CPU_SHARE:
+            return False
+        self.quiet_check_at = float("inf")
+        return True
+
+    def is_lease_over(self) -> bool:
+        """Return whether the time has passed up to which the leader trusts this host, in a file that a worker renews.
+
+        A file that cannot be read changes nothing: the time read last counts. So does that of another machine or an
+        earlier boot, which is on another clock (`CLOCK_BOOTTIME`).
+        """
+        try:
+            until, boot = contents(self.options.lease).decode().split()
+            self.lease_until = float(until) if boot == boot_id() else self.lease_until
+        except (OSError, ValueError):
+            pass
+        left = self.lease_until - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.lease_check_at = time.monotonic() + min(left, LEASE_CHECK_SECONDS) if left > 0 else float("inf")
+        return left <= 0
 
     def serve(self, fd: int, event: int) -> None:
         if fd == self.wake_fd:
@@ -291,34 +328,6 @@ class Supervisor:
 
 def finite(seconds: float) -> float | None:
     return None if seconds == float("inf") else seconds
-
-
-class QuietTime:
-    """Detection of a stall: no output for `stall` seconds, and almost no CPU time in the second half of them.
-
-    Reading the CPU time of a process tree means reading all processes, so it is read only after a quiet half.
-    """
-
-    def __init__(self, stall: float, now: float) -> None:
-        self.half = stall / 2
-        self.check_at = now + self.half
-        self.seen_bytes = 0
-        self.seen_cpu: float | None = None
-
-    def is_over(self, now: float, recordings: list[Recording]) -> bool:
-        if now < self.check_at:
-            return False
-        self.check_at = now + self.half
-        received = sum(recording.received_bytes for recording in recordings)
-        before, self.seen_cpu = self.seen_cpu, None
-        if received != self.seen_bytes:
-            self.seen_bytes = received
-            return False
-        self.seen_cpu = cpu_of_descendants()
-        if before is None or abs(self.seen_cpu - before) > self.half * IDLE_CPU_SHARE:
-            return False
-        self.check_at = float("inf")
-        return True
 
 
 # --- starting the agent --------------------------------------------------------------------------------------
@@ -464,34 +473,6 @@ def main() -> None:
     options = Options(sys.argv[1:])
     os.chdir(options.folder)
     Supervisor(options).run()
-
-
-class LeaseWatch:
-    """The time up to which the leader trusts this host, in a file that a worker renews (`CLOCK_BOOTTIME`).
-
-    Without a file it never ends. A file that cannot be read changes nothing: the time read last counts.
-    """
-
-    def __init__(self, file: str, until: float) -> None:
-        self.file = file
-        self.until = until
-        self.check_at = time.monotonic() if file else float("inf")
-
-    def is_over(self, now: float) -> bool:
-        if now < self.check_at:
-            return False
-        self.until = self.written()
-        left = self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.check_at = now + min(left, LEASE_CHECK_SECONDS) if left > 0 else float("inf")
-        return left <= 0
-
-    def written(self) -> float:
-        """Return the time in the file. One of another machine, or of an earlier boot, is on another clock."""
-        try:
-            until, boot = contents(self.file).decode().split()
-            return float(until) if boot == boot_id() else self.until
-        except (OSError, ValueError):
-            return self.until
 
 
 class RunningTime:

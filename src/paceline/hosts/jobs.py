@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -53,25 +53,6 @@ THREADS = 4
 Value = TypeVar("Value")
 
 
-class Job(Generic[Value]):
-    """Work that was started. `result` raises what the work raised."""
-
-    def __init__(self, future: "Future[Value]") -> None:
-        self._future = future
-
-    @property
-    def is_over(self) -> bool:
-        return self._future.done()
-
-    async def wait(self) -> Value:
-        """Return the result once the work is over. Work that has not begun is given up with the wait for it."""
-        return await asyncio.wrap_future(self._future)
-
-    def result(self) -> Value:
-        """Return the result of work that is over."""
-        return self._future.result(timeout=0)
-
-
 class BackgroundJobs:
     """Threads for blocking work. `on_over` is called in the event loop when a job has ended."""
 
@@ -79,7 +60,7 @@ class BackgroundJobs:
         self._on_over = on_over
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, work: Callable[..., Value], *arguments: object) -> Job[Value]:
+    def start(self, work: Callable[..., Value], *arguments: object) -> Future[Value]:
         """Start work in a thread."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="paceline-git")
@@ -87,9 +68,9 @@ class BackgroundJobs:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return Job(future)  # without a loop the next pass finds it
+            return future  # without a loop the next pass finds it
         future.add_done_callback(lambda _: _wake(loop, self._on_over))
-        return Job(future)
+        return future
 
     def close(self) -> None:
         """Start nothing more. Work that has begun ends by itself."""
@@ -379,8 +360,8 @@ def _take_patch(file: Path, received: Path | None) -> None:
 class _Work(msgspec.Struct):
     """One piece of work. It is made into a call, then the worker does it, then its result is read."""
 
-    future: "Future[Any]"
-    job: Job[Any] | None
+    future: Future[Any]
+    job: Future[Any] | None
     """What this machine does for it: makes the call, or reads the result."""
     call: Call | None = None
     received: Path | None = None
@@ -405,21 +386,21 @@ class RemoteJobs:
         self._numbers = itertools.count(1)
         self._works: dict[str, _Work] = {}
 
-    def start(self, work: Callable[..., Value], *arguments: object) -> Job[Value]:
+    def start(self, work: Callable[..., Value], *arguments: object) -> Future[Value]:
         """Begin the work. Its function must be one that workers know (`hosts/jobs.py`)."""
         call_id = f"{self._owner}-{next(self._numbers)}"
         future: Future[Value] = Future()
         if self.gone is not None:
             future.set_exception(HostLost(self.gone))
-            return Job(future)
+            return future
         self._works[call_id] = _Work(future, self._local.start(make_call, call_id, work, arguments, self.remote))
         future.add_done_callback(lambda over: self._forget(call_id) if over.cancelled() else None)
-        return Job(future)
+        return future
 
     def step(self) -> None:
         """Move everything on."""
         for call_id, work in list(self._works.items()):
-            if work.job is None or not work.job.is_over:
+            if work.job is None or not work.job.done():
                 continue
             job, work.job = work.job, None
             try:
@@ -470,7 +451,7 @@ class RemoteJobs:
         for call_id in list(self._works):
             self._forget(call_id).set_exception(HostLost(reason))
 
-    def _forget(self, call_id: str) -> "Future[Any]":
+    def _forget(self, call_id: str) -> Future[Any]:
         work = self._works.pop(call_id)
         if work.received is not None:
             with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ from paceline.engine.settings import EngineSettings
 from paceline.errors import StoreFull
 from paceline.events import Event
 from paceline.executors.interface import Launch
-from paceline.hosts.jobs import BackgroundJobs, Job
+from paceline.hosts.jobs import BackgroundJobs
 from paceline.limiter.governor_driver import UsageSource
 from paceline.simulation.clock import VirtualClock
 from paceline.simulation.executor import Run, ScriptedExecutor
@@ -23,26 +23,25 @@ from paceline.store import Campaign, SqliteStore, Store, Unit, UnitSpec
 Value = TypeVar("Value")
 
 
-class InlineJob(Job[Value]):
+class InlineJob(Future[Value]):
     """Work that is done when its result is asked for."""
 
     def __init__(self, work: Callable[..., Value], arguments: tuple[object, ...]) -> None:
-        super().__init__(Future())
+        super().__init__()
         self._work = work
         self._arguments = arguments
 
-    @property
-    def is_over(self) -> bool:
+    def done(self) -> bool:
         return True
 
-    def result(self) -> Value:
+    def result(self, timeout: float | None = None) -> Value:
         return self._work(*self._arguments)
 
 
 class InlineJobs(BackgroundJobs):
     """Starts no threads."""
 
-    def start(self, work: Callable[..., Value], *arguments: object) -> Job[Value]:
+    def start(self, work: Callable[..., Value], *arguments: object) -> Future[Value]:
         return InlineJob(work, arguments)
 
 

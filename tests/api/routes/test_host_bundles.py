@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,6 @@ from tests.workspaces.finished_units import new_repository
 
 from paceline.api.tokens import host_token_of
 from paceline.errors import Refused, WorkspaceError
-from paceline.hosts.jobs import Job
 from paceline.hosts.messages import Call, CallReport, HostLoad, JoinRequest, OrdersRequest, Reports
 from paceline.hosts.worker.link import HttpLink, read_token
 from paceline.workspaces import Change, Prepared, commit_all, prepare
@@ -68,27 +68,27 @@ async def test_commits_go_to_the_host_and_come_back(
     place, file, clone = repository.place(), tmp_path / "bundle", tmp_path / "clone"
     async with run_daemon(HOSTS) as daemon, worker_of(daemon, "box1") as worker:
         jobs = daemon.engine.hosts.named("box1").jobs
-        preparing: Job[Prepared] = jobs.start(prepare, place, repository.settings())
+        preparing: Future[Prepared] = jobs.start(prepare, place, repository.settings())
         call = await worker.call()
         await worker.link.fetch_commits(worker.joining, call.call_id, (), file)
         git(tmp_path, "init", "-q", str(clone))
         git(clone, "fetch", "-q", str(file), f"refs/paceline/wanted/base:refs/heads/{BRANCH}")
         assert git(clone, "rev-parse", BRANCH) == place.base
         await worker.report(1, call, Prepared(created=True))
-        assert await preparing.wait() == Prepared(created=True)
+        assert await asyncio.wrap_future(preparing) == Prepared(created=True)
 
         git(clone, "switch", "-q", BRANCH)
         write(clone / "new.txt", "new\n")
         git(clone, "add", "-A")
         git(clone, "commit", "-qm", "work")
         change = Change(commit=git(clone, "rev-parse", "HEAD"), files_changed=1, lines_added=1)
-        committing: Job[Change] = jobs.start(commit_all, place, "docs: a")
+        committing: Future[Change] = jobs.start(commit_all, place, "docs: a")
         call = await worker.call()
         git(clone, "bundle", "create", "-q", str(file), f"refs/heads/{BRANCH}", f"^{place.base}")
         for _ in range(2):  # the answer to the first one was lost
             await worker.link.send_commits(worker.joining, call.call_id, file)
         await worker.report(2, call, change)
-        assert await committing.wait() == change
+        assert await asyncio.wrap_future(committing) == change
         assert repository.git("rev-parse", BRANCH) == change.commit
         assert [*(daemon.home.path / "incoming").iterdir()] == [], "what was sent is deleted"
 
@@ -118,12 +118,12 @@ async def test_what_arrives_damaged_fails_the_job_and_no_branch_is_made(
     place, file = repository.place(), tmp_path / "bundle"
     write(file, "not a bundle")
     async with run_daemon(HOSTS) as daemon, worker_of(daemon, "box1") as worker:
-        committing: Job[Change] = daemon.engine.hosts.named("box1").jobs.start(commit_all, place, "docs: a")
+        committing: Future[Change] = daemon.engine.hosts.named("box1").jobs.start(commit_all, place, "docs: a")
         call = await worker.call()
         await worker.link.send_commits(worker.joining, call.call_id, file)
         await worker.report(1, call, Change(commit="1" * 40))
         with pytest.raises(WorkspaceError, match="what arrived is no bundle of git"):
-            await committing.wait()
+            await asyncio.wrap_future(committing)
     assert repository.git("branch", "--list", BRANCH) == ""
 
 

@@ -383,13 +383,13 @@ async def test_work_of_a_host_ends_with_its_report(leader: Leader, worker: Paper
     leader.hosts.step()
     (call,) = await worker.orders()
     assert isinstance(call, Call)
-    was_over = job.is_over
+    was_over = job.done()
 
     piece = OutputPiece(data=b"hello", position=5, is_complete=True)
     worker.report(CallReport(call_id=call.call_id, result=msgspec.Raw(msgspec.json.encode(piece))))
     leader.hosts.step()
 
-    assert (was_over, job.is_over, job.result()) == (False, True, piece)
+    assert (was_over, job.done(), job.result()) == (False, True, piece)
 
 
 async def test_a_read_that_was_given_up_leaves_nothing_to_repeat(leader: Leader, worker: PaperWorker) -> None:
@@ -401,7 +401,7 @@ async def test_a_read_that_was_given_up_leaves_nothing_to_repeat(leader: Leader,
         leader.hosts.step()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await job.wait()
+                await asyncio.wrap_future(job)
     *_, last = await worker.orders()
     assert isinstance(last, Call)
 

@@ -2,11 +2,13 @@
 
 import itertools
 import logging
+from typing import cast
 
 import pytest
 
 from paceline.errors import InvalidSettings, LaunchFailed
 from paceline.hosts.launchers.interface import WorkerStart
+from paceline.hosts.launchers.ssh import SshTunnel
 from paceline.hosts.leader.worker_supervision import (
     FIRST_RETRY_SECONDS,
     JOIN_SECONDS,
@@ -67,8 +69,8 @@ class Box:
     def launcher(self, host: HostSettings) -> "Box":
         return self
 
-    def tunnel(self, host: HostSettings) -> "Box | None":
-        return self if self.has_tunnel else None
+    def tunnel(self, host: HostSettings) -> SshTunnel | None:
+        return cast(SshTunnel, self) if self.has_tunnel else None
 
     def addresses(self, host: HostSettings) -> tuple[str, ...]:
         return ("http://127.0.0.1:21000",)

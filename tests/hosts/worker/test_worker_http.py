@@ -61,7 +61,7 @@ async def test_a_session_runs_where_the_worker_is(run_daemon: RunDaemon, host: W
         handle = box1(daemon).begin(host.order("a1", "sh", "-c", "pwd; exit 3"))
         await daemon.until(lambda: handle.state().is_over)
         job = box1(daemon).jobs.start(read_output, "a1", "stdout", None, 1000)
-        await daemon.until(lambda: job.is_over)
+        await daemon.until(lambda: job.done())
 
     assert (handle.state().phase, handle.state().exit_code) == ("ended", 3)
     assert job.result() == OutputPiece(data=f"{host.work}\n".encode(), position=0, is_complete=True)

@@ -73,7 +73,7 @@ async def _read_remote(
     context.engine.wake()
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            return await job.wait()
+            return await asyncio.wrap_future(job)
     except TimeoutError:
         raise HttpError(503, f"the host {host} does not answer; the output is there, and can be read later") from None
 
@@ -108,7 +108,7 @@ async def read_remote_patch(context: ApiContext, unit: Unit, most: int) -> Outpu
     engine.wake()
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            return await job.wait()
+            return await asyncio.wrap_future(job)
     except (PacelineError, TimeoutError) as error:
         log.info("the change of %s was not read on %s: %s", unit.id, host, error or "it took too long")
         return None

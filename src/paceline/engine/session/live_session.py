@@ -7,6 +7,7 @@ more. Here: decisions about one session. Never here: which unit runs next, or th
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -35,7 +36,6 @@ from paceline.engine.dispatch.placement import host_scope
 from paceline.engine.settings import this_host
 from paceline.errors import InvalidInput
 from paceline.executors.interface import Handle, SessionState, exit_code_to_read, waited_in_silence
-from paceline.hosts.jobs import Job
 from paceline.hosts.leader.host import SessionOutput
 from paceline.limiter.governor_driver import SEPARATOR
 from paceline.settings.model import PriceList
@@ -102,7 +102,7 @@ class Attempt(msgspec.Struct, kw_only=True, eq=False):
     """That of its session."""
     stage: Stage = "work"
     handle: Handle | None = None
-    job: Job[object] | None = None
+    job: Future[object] | None = None
     folder: WorkspaceLocation | None = None
     """Set while its workspace is made."""
     was_lost: bool = False

@@ -15,6 +15,7 @@ work at all says nothing about the unit.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ from paceline.errors import (
 )
 from paceline.events import Event
 from paceline.executors.interface import Handle, printed_tail
-from paceline.hosts.jobs import Job
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
 from paceline.hosts.messages import SessionOrder
 from paceline.settings.plan_file import environment_rules
@@ -127,11 +127,11 @@ class UnitStages:
         self.preparing: dict[str, Attempt] = {}
         self.staged: dict[str, Attempt] = {}
         """The work of units whose sessions ended well."""
-        self.removals: list[tuple[Unit, WorkspaceLocation, Job[None]]] = []
+        self.removals: list[tuple[Unit, WorkspaceLocation, Future[None]]] = []
         """The workspaces that are being removed."""
         self.delivered: dict[str, Event] = {}
         """The events of the deliveries that `step` has yielded, by unit. They are stored with the outcomes."""
-        self._dropped: dict[str, Job[object]] = {}
+        self._dropped: dict[str, Future[object]] = {}
         """What still runs in the workspaces of cancelled units, and cannot be ended."""
         self._ports: dict[str, int | None] = {}
         """The ports of units that were set up and wait for a session: their setup may have used them."""
@@ -142,7 +142,7 @@ class UnitStages:
 
     def attempt_ids(self) -> list[str]:
         """Return the ids of the commands that run, or may still run after a restart. They begin with an attempt's."""
-        self._dropped = {name: job for name, job in self._dropped.items() if not job.is_over}
+        self._dropped = {name: job for name, job in self._dropped.items() if not job.done()}
         works = self.staged.values()
         deliveries = [msgspec.structs.replace(work, stage="deliver").command_id for work in works]
         setups = [work.handle.attempt_id for work in self.preparing.values() if work.handle is not None]
@@ -173,8 +173,8 @@ class UnitStages:
 
     def note_removals(self) -> None:
         """Log the workspaces that stay: `paceline gc` tries again. A host that is away removes its own later."""
-        over = [each for each in self.removals if each[2].is_over]
-        self.removals = [each for each in self.removals if not each[2].is_over]
+        over = [each for each in self.removals if each[2].done()]
+        self.removals = [each for each in self.removals if not each[2].done()]
         for unit, place, job in over:
             try:
                 job.result()
@@ -267,7 +267,7 @@ class UnitStages:
             return self._read_setup(work, work.handle, now)
         if work.stage == "setup":
             return self._begin_setup(work, wait, now)
-        if work.job is None or not work.job.is_over:
+        if work.job is None or not work.job.done():
             return False
         result, work.job = work.job.result(), None
         if isinstance(result, WorkspaceLocation):
@@ -387,7 +387,7 @@ class UnitStages:
     def _move_on(self, work: Attempt, now: float) -> AttemptOutcome | None:
         """Read what has ended, and begin what follows."""
         outcome = None
-        if work.job is not None and work.job.is_over:
+        if work.job is not None and work.job.done():
             outcome = self._read_job(work, work.job)
         elif work.handle is not None:
             end = read_end(work.handle, now, limit_seconds=work.limit_seconds)
@@ -477,7 +477,7 @@ class UnitStages:
         self._clear_faults(work)
         return None if end.has_passed else self._after_failure(work)
 
-    def _read_job(self, work: Attempt, job: Job[object]) -> AttemptOutcome | None:
+    def _read_job(self, work: Attempt, job: Future[object]) -> AttemptOutcome | None:
         work.job, result = None, job.result()
         if not isinstance(result, Change):
             return self._delivered(work, to=str(self._patch_of(work)))

@@ -19,7 +19,7 @@ from paceline.hosts.launchers.command import CommandLauncher
 from paceline.hosts.launchers.interface import WorkerLauncher, WorkerStart, worker_home
 from paceline.hosts.launchers.ray_nodes import RayLauncher
 from paceline.hosts.launchers.slurm import SlurmLauncher
-from paceline.hosts.launchers.ssh import SshLauncher
+from paceline.hosts.launchers.ssh import SshLauncher, SshTunnel
 from paceline.hosts.messages import HostState
 from paceline.settings import HostSettings
 
@@ -40,23 +40,12 @@ MOST_AT_ONCE: Final = 8
 """Hosts that are connected to at the same time: each needs a process of ssh here."""
 
 
-class Tunnel(Protocol):
-    """A way from a host back to this machine."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class LeaderEndpoints(Protocol):
     """How this leader and its hosts reach each other."""
 
     def launcher(self, host: HostSettings) -> WorkerLauncher | None: ...
 
-    def tunnel(self, host: HostSettings) -> Tunnel | None:
+    def tunnel(self, host: HostSettings) -> SshTunnel | None:
         """Return a tunnel that is not open yet, if the worker of the host needs one."""
 
     def addresses(self, host: HostSettings) -> tuple[str, ...]:
@@ -70,7 +59,7 @@ class _Tended(msgspec.Struct):
     """A supervised host."""
 
     host: HostSettings
-    tunnel: Tunnel | None
+    tunnel: SshTunnel | None
     is_busy: bool = False
     tries: int = 0
     """Tries since its worker was there."""

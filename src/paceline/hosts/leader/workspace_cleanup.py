@@ -6,12 +6,13 @@ The commands that find them may run while no engine does, and while the host is 
 import logging
 import math
 from collections.abc import Collection, Iterable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from paceline.errors import HostLost, PacelineError
-from paceline.hosts.jobs import Job, remove_all
+from paceline.hosts.jobs import remove_all
 from paceline.store import Store
 from paceline.workspaces import WorkspaceLocation
 
@@ -69,13 +70,13 @@ class WorkspaceCleanup:
     def __init__(self, store: Store, hosts: "HostRegistry") -> None:
         self._store = store
         self._hosts = hosts
-        self._running: dict[str, tuple[list[WorkspaceTombstone], Job[dict[str, str]]]] = {}
+        self._running: dict[str, tuple[list[WorkspaceTombstone], Future[dict[str, str]]]] = {}
         self._next_at = -math.inf
 
     def step(self, now: float) -> None:
         """Take in what hosts have removed, and order more now and then."""
         for host, (workspaces, job) in list(self._running.items()):
-            if job.is_over:
+            if job.done():
                 del self._running[host]
                 self._finish(host, workspaces, job)
         if self._next_at - LOOK_SECONDS <= now < self._next_at:
@@ -99,7 +100,7 @@ class WorkspaceCleanup:
             return False
         return (unit.result.host, unit.result.workspace) == (left.host, left.place.path)
 
-    def _finish(self, host: str, workspaces: list[WorkspaceTombstone], job: Job[dict[str, str]]) -> None:
+    def _finish(self, host: str, workspaces: list[WorkspaceTombstone], job: Future[dict[str, str]]) -> None:
         try:
             kept = job.result()
         except HostLost:
