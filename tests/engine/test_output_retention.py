@@ -18,7 +18,7 @@ def archived(spool: Spool, name: str, *, age: float) -> None:
     """An ended attempt of a unit that is not stored any more."""
     folder = spool.create(name)
     write_status({"phase": "ended", "boot_id": "b", "started_at": NOW, "unit": "gone/u"}, folder=folder, sync=False)
-    spool.archive(name, keep_output=True)
+    spool.archive(name)
     os.utime(os.path.join(spool.root, ".settled", name), (NOW - age, NOW - age))
 
 

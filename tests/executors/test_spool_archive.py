@@ -23,7 +23,7 @@ def archived(spool: Spool, name: str, *, age: float = 0.0, blocks: int = 1, unit
     folder = spool.create(name)
     with open(os.path.join(folder, "stdout"), "wb") as file:
         file.write(b"x" * BLOCK * blocks)
-    spool.archive(name, keep_output=True)
+    spool.archive(name)
     path = os.path.join(spool.root, ".settled", name)
     os.utime(path, (NOW - age, NOW - age))
 

@@ -37,7 +37,7 @@ FACTS = HostFacts(
 
 async def join(daemon: Daemon, facts: HostFacts = FACTS) -> None:
     """Let the worker of box1 join, and report what it has left."""
-    request = JoinRequest(worker="home-1", pid=1, facts=facts)
+    request = JoinRequest(worker="home-1", facts=facts)
     joined = await daemon.ask("POST", "/v1/hosts/box1/join", msgspec.to_builtins(request))
     load = HostLoad(free_memory=12_400_000_000, leaves_at=time.time() + 7200)
     reports = Reports(joining=joined["joining"], load=load)

@@ -151,7 +151,7 @@ class Executor(Protocol):
         Return what was done, `stopped` or `killed`, by attempt.
         """
 
-    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle) -> None:
         """Put the attempt away after its outcome was stored: the next engine need not examine it."""
 
     def close(self) -> None:

@@ -150,8 +150,6 @@ class Child:
         except (GatewayDown, SpawnRefused) as error:
             note(f"the child could not be cancelled: {error}")
 
-    # -- beginning -----------------------------------------------------------------------------------------
-
     def _find(self, listed: Json) -> Json | None:
         """Return the task of this attempt, whatever became of it, or that of an earlier one which is still at work."""
         for task in _rows(listed, "tasks"):
@@ -213,8 +211,6 @@ class Child:
             yield waited
             time.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
-
-    # -- following -----------------------------------------------------------------------------------------
 
     def _follow(self, task: Json) -> Json:
         tries, seen = self._tries(), None

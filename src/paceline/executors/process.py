@@ -352,9 +352,9 @@ class ProcessExecutor:
             self.archive(handle)
         return done
 
-    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle) -> None:
         """Move the attempt to the archive, so that the next engine need not examine it."""
-        self.spool.archive(handle.attempt_id, keep_output=keep_output)
+        self.spool.archive(handle.attempt_id)
         self._pruner.note_archived()
 
     def prune(self, limits: OutputLimits, is_needed: IsNeeded, now: float) -> PruneResult:
@@ -368,8 +368,6 @@ class ProcessExecutor:
         self._handles.clear()
         self._watched.clear()
         self._epoll.close()
-
-    # --- internals -------------------------------------------------------------------------------------------
 
     def _options(self, launch: Launch, folder: str) -> list[str]:
         """Return the options of the supervisor (`supervisor.Options`). `terminal` is the size of the one it creates."""

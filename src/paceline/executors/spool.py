@@ -210,16 +210,13 @@ class Spool:
                 found += [name for name in _attempts_in(root) if name.startswith(prefix)]
         return found
 
-    def archive(self, attempt_id: str, *, keep_output: bool) -> None:
-        """Move the attempt to the archive, or delete it. No-op the second time."""
+    def archive(self, attempt_id: str) -> None:
+        """Move the attempt to the archive. No-op the second time."""
         folder = self.folder(attempt_id)
         if folder is None or os.path.basename(root := os.path.dirname(folder)) == _ARCHIVE:
             return
-        if not keep_output:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            os.makedirs(os.path.join(root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
-            os.rename(folder, os.path.join(root, _ARCHIVE, attempt_id))
+        os.makedirs(os.path.join(root, _ARCHIVE), mode=0o700, exist_ok=True)  # a person may have removed it
+        os.rename(folder, os.path.join(root, _ARCHIVE, attempt_id))
 
     def archived(self) -> Iterator[str]:
         """Yield the attempts in the archive, in no order. They are read piece by piece as they are asked for."""

@@ -131,7 +131,6 @@ class HostState(HostPresence, frozen=True, kw_only=True):
     settings: HostSettings
     facts: HostFacts | None = None
     load: HostLoad = HostLoad()
-    joined_at: float | None = None
 
 
 HOSTS_STATE: Final = "hosts"
@@ -247,7 +246,6 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The first request of a worker. `worker` identifies its home, `facts` may still lack logins and CLIs."""
 
     worker: str
-    pid: int
     facts: HostFacts
     protocol: int = PROTOCOL
     attempts: tuple[str, ...] = ()
@@ -302,7 +300,6 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True, tag="archive"):
     """Put a session away: its outcome is stored."""
 
     attempt_id: str
-    keep_output: bool = True
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag="sweep"):

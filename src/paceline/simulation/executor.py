@@ -199,7 +199,7 @@ class ScriptedExecutor:
                 self._sessions[attempt].is_archived = True
         return done
 
-    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle) -> None:
         session = self._sessions[handle.attempt_id]
         session.is_archived = True
         session.launch = None

@@ -1,5 +1,6 @@
 """Commits between the leader and the workers of hosts, over HTTP: each worker gets those of its own calls alone."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
@@ -56,7 +57,7 @@ async def worker_of(daemon: Daemon, name: str) -> AsyncIterator[HandWorker]:
     tokens = {each: host_token_of(daemon.store, daemon.home.path, each) for each in ("box1", "box2")}
     link = HttpLink([daemon.url], read_token(tokens[name], "the test"))
     try:
-        joined = await link.join(JoinRequest(worker=f"home of {name}", pid=1, facts=FACTS))
+        joined = await link.join(JoinRequest(worker=f"home of {name}", facts=FACTS))
         yield HandWorker(link, joined.joining)
     finally:
         await link.aclose()

@@ -15,7 +15,7 @@ FACTS = HostFacts(
 
 
 def joins(protocol: int = PROTOCOL, worker: str = "home-1") -> Any:
-    request = JoinRequest(worker=worker, pid=1, facts=FACTS, protocol=protocol)
+    request = JoinRequest(worker=worker, facts=FACTS, protocol=protocol)
     return msgspec.to_builtins(request)
 
 

@@ -201,10 +201,10 @@ class Broken(ScriptedExecutor):
         handle = super().start(launch)
         return BrokenHandle(handle, self) if launch.env["PACELINE_UNIT"].endswith("/u0") else handle
 
-    def archive(self, handle: Handle, *, keep_output: bool = True) -> None:
+    def archive(self, handle: Handle) -> None:
         if self.fails == "archive" and isinstance(handle, BrokenHandle):
             raise FileNotFoundError("spool/.settled")
-        super().archive(handle, keep_output=keep_output)
+        super().archive(handle)
 
 
 class BrokenHandle:
@@ -288,7 +288,7 @@ def test_an_archive_that_a_person_removed_is_made_again(tmp_path: Path) -> None:
     folder = executor.spool.create("a1")
     (tmp_path / "spool" / ".settled").rmdir()
 
-    executor.spool.archive("a1", keep_output=True)
+    executor.spool.archive("a1")
 
     assert (os.path.exists(folder), executor.spool.folder("a1")) == (False, str(tmp_path / "spool/.settled/a1"))
     executor.close()

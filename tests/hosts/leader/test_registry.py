@@ -98,7 +98,7 @@ class PaperWorker:
         self.reported = 0
 
     def join(self, *attempts: str, protocol: int = PROTOCOL) -> None:
-        request = JoinRequest(worker=self.worker, pid=1, facts=FACTS, attempts=attempts, protocol=protocol)
+        request = JoinRequest(worker=self.worker, facts=FACTS, attempts=attempts, protocol=protocol)
         self.joining = self.leader.hosts.join("box1", request).joining
         self.seen = self.reported = 0
 
@@ -228,7 +228,7 @@ async def test_a_home_that_is_used_from_another_machine_waits_until_nothing_runs
     worker.join()
     handle = started(leader, "a1")
     moved = msgspec.structs.replace(FACTS, machine="box7/0", hostname="box7")
-    request = JoinRequest(worker="home-1", pid=2, facts=moved)
+    request = JoinRequest(worker="home-1", facts=moved)
     with pytest.raises(EngineBusy, match="until its lease is over; ask again"):
         leader.hosts.join("box1", request)
 
@@ -285,7 +285,7 @@ async def test_a_worker_of_another_version_and_an_unknown_host_are_refused(leade
     with pytest.raises(VersionMismatch, match="install the same version on both"):
         worker.join(protocol=99)
     with pytest.raises(UnknownName, match="there is no host 'box9'"):
-        leader.hosts.join("box9", JoinRequest(worker="w", pid=1, facts=FACTS))
+        leader.hosts.join("box9", JoinRequest(worker="w", facts=FACTS))
     assert leader.presence == "absent"
 
 

@@ -95,7 +95,7 @@ async def test_a_session_is_stopped_killed_and_put_away_on_order(host: WorkerHos
         await host.leader.until(lambda: host.leader.of_session("a1") and host.leader.of_session("a2"))
         await host.leader.give(Stop(attempt_id="a1", grace=5.0), Stop(attempt_id="a2", grace=None))
         stopped, killed = await host.leader.end_of("a1"), await host.leader.end_of("a2")
-        await host.leader.give(Archive(attempt_id="a1"), Archive(attempt_id="a2", keep_output=False))
+        await host.leader.give(Archive(attempt_id="a1"), Archive(attempt_id="a2"))
         await host.leader.obeyed()
         await host.leader.restart()
         await host.leader.joined(2)
@@ -104,7 +104,7 @@ async def test_a_session_is_stopped_killed_and_put_away_on_order(host: WorkerHos
     assert killed.state is not None
     assert (stopped.state.cause, killed.state.phase) == ("stopped", "lost")
     assert host.leader.joins[1].attempts == ()
-    assert sorted(os.listdir(host.home / "spool" / ".settled")) == ["a1"]
+    assert sorted(os.listdir(host.home / "spool" / ".settled")) == ["a1", "a2"]
 
 
 async def test_a_sweep_ends_what_no_unit_owns_and_leaves_the_rest_alone(host: WorkerHost) -> None:

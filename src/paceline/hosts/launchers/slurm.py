@@ -376,8 +376,6 @@ class SlurmLauncher:
         partition = (self._host.slurm or {}).get("partition")
         return f"slurm {partition}" if partition else "slurm"
 
-    # -- jobs ----------------------------------------------------------------------------------------------
-
     def _jobs(self) -> list[PilotJob]:
         return [job for job in self._listed() if job.state not in _OVER]
 
@@ -445,8 +443,6 @@ class SlurmLauncher:
                 self._run("scancel", *(job.job_id for job in jobs))
                 give_up_at = time.monotonic() + STOP_SECONDS
             time.sleep(_POLL_SECONDS)
-
-    # -- files and programs --------------------------------------------------------------------------------
 
     def _give(self, order: PilotOrder) -> None:
         write_private(self._home / ORDER_FILE, msgspec.json.encode(order).decode())

@@ -292,7 +292,6 @@ class RemoteHost:
         self._unarchived: dict[str, messages.Archive] = {}
         self._now, self._elapsed = now, elapsed
         self._given_lease = self._lease = 0.0
-        self._joined_at: float | None = None
         self._received_at: float | None = None
         self._silent_since = elapsed()
 
@@ -379,7 +378,7 @@ class RemoteHost:
         """Begin a joining. Until the worker uses it, it may still go by a longer lease that it was given before."""
         self.worker, self.joining = request.worker, secrets.token_hex(8)
         self._given_lease, self._lease = lease, max(lease, self._lease)
-        self._joined_at, self.last_report = self._now(), 0
+        self.last_report = 0
         self.is_leaving = False
         self.facts = request.facts
         self._note_contact()
@@ -468,7 +467,6 @@ class RemoteHost:
             facts=self.facts,
             load=self.load,
             sessions=self.running,
-            joined_at=self._joined_at,
             heard_at=self._received_at,
         )
 

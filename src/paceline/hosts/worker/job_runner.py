@@ -345,8 +345,6 @@ class JobRunner:
             case _:
                 return await self._in_thread(output_piece, self._spool, *values)
 
-    # -- a workspace -----------------------------------------------------------------------------------------
-
     async def _prepare(
         self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, settings: WorkspaceSettings
     ) -> Prepared:
@@ -397,9 +395,7 @@ class JobRunner:
         self, call: Call, leader: LeaderRepository, location: WorkspaceLocation, message: str | None
     ) -> Change | None:
         """Remove the workspace. What is committed for that is sent before the folder is deleted."""
-        here = await self._found_or_none(location)
-        if here is None and await self._in_thread(os.path.lexists, location.path):
-            raise _without_repository(location)
+        here = await self._removable(location)
         if here is None:
             return None
         change = None
@@ -413,16 +409,21 @@ class JobRunner:
 
     async def _remove_left(self, location: WorkspaceLocation, *, force: bool) -> str | None:
         """Remove a workspace that nobody needs. Return why it stays, if it does."""
-        here = await self._found_or_none(location)
-        is_there = await self._in_thread(os.path.lexists, location.path)
         try:
-            if here is not None and (is_there or location.branch is not None):
+            here = await self._removable(location)
+            if here is not None and (location.branch or await self._in_thread(os.path.lexists, location.path)):
                 await self._in_thread(_remove, here, force)
-            elif is_there:
-                raise _without_repository(location)
         except PacelineError as error:
             return str(error)
         return None
+
+    async def _removable(self, location: WorkspaceLocation) -> WorkspaceLocation | None:
+        """Return the location with its repository here; None if nothing is left of it."""
+        here = await self._found_or_none(location)
+        if here is None and await self._in_thread(os.path.lexists, location.path):
+            what = "this host has no repository (any more) that it was made from"
+            raise WorkspaceError(f"the workspace {location.path} is not removed: {what}", is_campaigns=False)
+        return here
 
     async def _send_branch(self, call: Call, leader: LeaderRepository, here: WorkspaceLocation, change: Change) -> None:
         if change.commit is None or here.branch is None:
@@ -457,8 +458,6 @@ class JobRunner:
             return location
         top = await self._in_thread(self._repositories.in_use, location)
         return None if top is None else _with(location, top)
-
-    # -- threads, files and the link -------------------------------------------------------------------------
 
     async def _in_thread(self, work: Callable[[Unpack[Arguments]], Value], *arguments: *Arguments) -> Value:
         async with self._threads:
@@ -539,13 +538,6 @@ def _check_folder(location: WorkspaceLocation) -> None:
             f"this host has no folder {location.repository}, and a copy needs it on a file system that all hosts share;"
             ' set kind = "worktree" in [campaign.workspace], or hosts = ["local"]'
         )
-
-
-def _without_repository(location: WorkspaceLocation) -> WorkspaceError:
-    return WorkspaceError(
-        f"the workspace {location.path} is not removed: this host has no repository (any more) that it was made from",
-        is_campaigns=False,
-    )
 
 
 def _with(location: WorkspaceLocation, top: str) -> WorkspaceLocation:

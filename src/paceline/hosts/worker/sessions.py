@@ -305,8 +305,8 @@ class HostSessions:
         """Whether new sessions are started. Otherwise they are reported as never begun, and run elsewhere."""
         self._never_started: set[str] = set()
         """Attempts that were reported to be unknown here: they must never begin."""
-        self._to_archive: dict[str, bool] = {}
-        """Attempts to put away once they are over, with whether their output is kept."""
+        self._to_archive: set[str] = set()
+        """Attempts to put away once they are over."""
         self.is_behind = False
         """Whether a session has more output than the last turn has read."""
 
@@ -352,9 +352,9 @@ class HostSessions:
         else:
             self._executor.stop(handle, grace)
 
-    def archive(self, attempt_id: str, *, keep_output: bool) -> None:
+    def archive(self, attempt_id: str) -> None:
         """Put a session away, now or when it has ended."""
-        self._to_archive[attempt_id] = keep_output
+        self._to_archive.add(attempt_id)
         self._archive_ended()
 
     def sweep(self, keep: Collection[str]) -> None:
@@ -365,7 +365,7 @@ class HostSessions:
             log.warning("%s belongs to no running unit; it is ended", attempt_id)
             self._followed.pop(attempt_id, None)
             self.stop(attempt_id, DEFAULT_GRACE_SECONDS)
-            self._to_archive[attempt_id] = True
+            self._to_archive.add(attempt_id)
         self._archive_ended()
 
     def start_over(self) -> None:
@@ -415,8 +415,6 @@ class HostSessions:
         if isinstance(self._executor, OutputArchive) and limits != OutputLimits():
             self._executor.prune(limits, lambda *_: False, now)
 
-    # -- the lease -----------------------------------------------------------------------------------------
-
     def end_all(self, *, by_force: bool = False) -> int:
         """End every session, because the lease is over. Return how many ran."""
         running = 0
@@ -432,8 +430,6 @@ class HostSessions:
             else:
                 self._executor.stop(handle)
         return running
-
-    # -- internals -----------------------------------------------------------------------------------------
 
     def _launch_of(self, order: SessionOrder) -> Launch:
         """Return what is to be started here. Calls to the gateway go the way that this worker reaches the leader."""
@@ -455,18 +451,18 @@ class HostSessions:
         return session.handle if session is not None else self._executor.adopt(attempt_id)
 
     def _archive_ended(self) -> None:
-        for attempt_id, keep_output in list(self._to_archive.items()):
+        for attempt_id in list(self._to_archive):
             try:
                 handle = self._handle(attempt_id)
                 if handle is not None and not handle.state().is_over:
                     continue
                 if handle is not None:
-                    self._executor.archive(handle, keep_output=keep_output)
+                    self._executor.archive(handle)
             except (PacelineError, OSError) as error:
                 log.warning("%s could not be put away: %s; it is tried again", attempt_id, error)
                 continue
             self._followed.pop(attempt_id, None)
-            del self._to_archive[attempt_id]
+            self._to_archive.discard(attempt_id)
 
     def _report_unknown(self, attempt_id: str) -> None:
         self._never_started.add(attempt_id)

@@ -278,9 +278,7 @@ class Worker:
 
         def request() -> Awaitable[messages.Joined]:
             facts, attempts = self._facts.known, tuple(self._executor.unarchived())
-            return self._link.join(
-                messages.JoinRequest(worker=self._identity, pid=os.getpid(), facts=facts, attempts=attempts)
-            )
+            return self._link.join(messages.JoinRequest(worker=self._identity, facts=facts, attempts=attempts))
 
         joined = await self._ask(request)
         self._joined, self._reported_facts = joined, None
@@ -380,7 +378,7 @@ class Worker:
                 case messages.Stop():
                     sessions.stop(order.attempt_id, order.grace)
                 case messages.Archive():
-                    sessions.archive(order.attempt_id, keep_output=order.keep_output)
+                    sessions.archive(order.attempt_id)
                 case messages.Sweep():
                     sessions.sweep(order.keep)
                 case messages.Call():
