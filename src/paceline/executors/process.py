@@ -304,7 +304,9 @@ class ProcessExecutor:
 
     async def wait_ended(self, timeout: float) -> list[Handle]:
         """Return ended sessions as soon as there are any, or an empty list after `timeout` seconds at the latest."""
-        self._watch_unwatched()
+        if len(self._watched) < len(self._handles):  # some could not be watched when they were adopted
+            for handle in self._handles.values():
+                self._watch(handle)
         if len(self._watched) < len(self._handles):
             timeout = min(timeout, UNKNOWN_END_SECONDS)  # nothing wakes up for those that cannot be watched
         loop = asyncio.get_running_loop()
@@ -413,12 +415,6 @@ class ProcessExecutor:
         if handle.pidfd is not None and handle.pidfd not in self._watched:
             self._watched[handle.pidfd] = handle
             self._epoll.register(handle.pidfd, select.EPOLLIN)
-
-    def _watch_unwatched(self) -> None:
-        """Watch sessions whose supervisor could not be watched when they were adopted."""
-        if len(self._watched) < len(self._handles):
-            for handle in self._handles.values():
-                self._watch(handle)
 
     def _forget(self, handle: ProcessHandle) -> bool:
         """Forget an ended session. Return whether no unit owns it, so that it is not reported."""

@@ -415,9 +415,10 @@ class SshLauncher:
     def _ask(self, action: str, worker: WorkerStart, *, if_missing: LaunchAnswer | None = None) -> LaunchAnswer:
         """Run the host's own side of a launch, in the environment of a login: agent CLIs are on its PATH."""
         path = self._host.python or PYTHON
+        there = f'"$HOME"{shlex.quote(path[1:])}' if path.startswith("~/") else shlex.quote(path)
         # The login shell may be any: it gets the path in a variable, and need not understand quotes.
         script = (
-            f"PACELINE_PYTHON={_shell_path(path)}\n"
+            f"PACELINE_PYTHON={there}\n"
             f'[ -x "$PACELINE_PYTHON" ] || exit {_MISSING}\n'
             "export PACELINE_PYTHON\n"
             f'exec "${{SHELL:-/bin/sh}}" -lc \'exec "$PACELINE_PYTHON" -m {_MODULE} {action}\'\n'
@@ -440,8 +441,3 @@ class SshLauncher:
         if answer.error is not None:
             raise LaunchFailed(f"host {self._host.name}: {answer.error}")
         return answer
-
-
-def _shell_path(path: str) -> str:
-    """Return a path for the shell of the host. `~` is the home of the user there."""
-    return f'"$HOME"{shlex.quote(path[1:])}' if path.startswith("~/") else shlex.quote(path)

@@ -20,7 +20,7 @@ from paceline.agents.dialect import RunSummary, bounded_answer
 from paceline.core.signals import Signal
 from paceline.core.values.session_output import Channel
 from paceline.detect import StreamReader
-from paceline.errors import HostLost
+from paceline.errors import EngineBusy, HostLost, HostTaken
 from paceline.executors.interface import DEFAULT_GRACE_SECONDS, Executor, Handle, SessionState, output_problem
 from paceline.hosts import messages
 from paceline.hosts.jobs import BackgroundJobs, RemoteJobs
@@ -362,17 +362,23 @@ class RemoteHost:
         lease = None if self._lease == math.inf else self._lease
         return messages.StoredHost(worker=self.worker, host_lease=lease, facts=self.facts)
 
-    @property
-    def may_be_replaced(self) -> bool:
-        """Whether a worker of another home may take the name: nothing can run in the home before."""
-        return self.jobs.gone is not None or (self.is_leaving and not self.is_busy)
+    def check_place(self, request: messages.JoinRequest) -> None:
+        """Raise if its sessions may run where this worker cannot see them.
 
-    def has_moved(self, request: messages.JoinRequest) -> bool:
-        """Return whether the home of the worker is now used from another machine, as one on a shared file system may.
-
-        What the machine before has started may still run there.
+        A worker of another home may take the name once nothing can run in the home before. A home on a shared file
+        system may be used from another machine, and what the machine before has started may still run there.
         """
-        return self.facts is not None and self.facts.machine != request.facts.machine and self.is_busy
+        if self.jobs.gone is not None or (self.is_leaving and not self.is_busy):
+            return
+        facts = self.facts
+        where = "unknown" if facts is None else f"{facts.home} on {facts.hostname}"
+        if self.worker not in (None, request.worker):
+            raise HostTaken(
+                f"host {self.name} has a worker already ({where}): stop that one, or give this one a name of its own "
+                "with `paceline hosts add`"
+            )
+        if facts is not None and facts.machine != request.facts.machine and self.is_busy:
+            raise EngineBusy(f"sessions of {self.name} may still run ({where}), until its lease is over; ask again")
 
     def join(self, request: messages.JoinRequest, lease: float) -> None:
         """Begin a joining. Until the worker uses it, it may still go by a longer lease that it was given before."""

@@ -14,7 +14,7 @@ import msgspec
 
 from paceline.agents.account import login_on, split_login
 from paceline.clock import seconds_since_boot
-from paceline.errors import EngineBusy, HostTaken, NotJoined, UnknownName, VersionMismatch
+from paceline.errors import NotJoined, UnknownName, VersionMismatch
 from paceline.executors.interface import Executor, Handle
 from paceline.hosts import messages
 from paceline.hosts.leader.host import LOCAL, Host, LocalHost, RemoteHost, RemoteSession
@@ -199,7 +199,7 @@ class HostRegistry:
         if settings is None or not self.is_remote(name):
             raise UnknownName(f"there is no host {name!r:.80}: add it with `paceline hosts add`, or in paceline.toml")
         host = self.remote(name)
-        self._check_place(name, host, request)
+        host.check_place(request)
         host.join(request, settings.host_lease)
         host.jobs.remote = settings.git_remote
         self.save()
@@ -215,20 +215,6 @@ class HostRegistry:
             now=self._now(),
             **msgspec.structs.asdict(self.worker_settings),
         )
-
-    def _check_place(self, name: str, host: RemoteHost, request: messages.JoinRequest) -> None:
-        """Raise if sessions of the host may run where this worker cannot see them."""
-        if host.may_be_replaced:
-            return
-        facts = host.facts
-        where = "unknown" if facts is None else f"{facts.home} on {facts.hostname}"
-        if host.worker not in (None, request.worker):
-            raise HostTaken(
-                f"host {name} has a worker already ({where}): stop that one, or give this one a name of its own "
-                "with `paceline hosts add`"
-            )
-        if host.has_moved(request):
-            raise EngineBusy(f"sessions of {name} may still run ({where}), until its lease is over; ask again")
 
     async def orders(self, name: str, request: messages.OrdersRequest) -> messages.Orders:
         """Return the orders of a host, as soon as there are any."""

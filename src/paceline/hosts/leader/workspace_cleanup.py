@@ -4,7 +4,6 @@ The commands that find them may run while no engine does, and while the host is 
 """
 
 import logging
-import math
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
@@ -71,7 +70,7 @@ class WorkspaceCleanup:
         self._store = store
         self._hosts = hosts
         self._running: dict[str, tuple[list[WorkspaceTombstone], Future[dict[str, str]]]] = {}
-        self._next_at = -math.inf
+        self._next_at = float("-inf")
 
     def step(self, now: float) -> None:
         """Take in what hosts have removed, and order more now and then."""

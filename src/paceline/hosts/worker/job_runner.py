@@ -163,11 +163,14 @@ class HostRepositories:
 
     def set_author(self, top: str, author: tuple[str, str] | None) -> None:
         """Let whoever commits in a mirror be the one who commits on the machine of the leader."""
-        if self._is_mirror(top) and author is not None and _author_of(top) != author:
+        if not self._is_mirror(top) or author is None:
+            return
+        wanted = {"user.name": author[0], "user.email": author[1]}
+        if any(_config(top, "--get", key).line != value for key, value in wanted.items()):
             with open_repository(top).locked() as call:
-                for key, value in zip(("name", "email"), author, strict=True):
+                for key, value in wanted.items():
                     if value:
-                        _config(top, f"user.{key}", value, call=call)
+                        _config(top, key, value, call=call)
 
     def bring_branch(self, top: str, location: WorkspaceLocation, tip: str | None) -> None:
         """Let the branch begin where the leader has it, if this machine has no workspace with newer work."""
@@ -222,11 +225,6 @@ def _is_repository(top: str) -> bool:
         return run_git(open_repository(top).git, "rev-parse", "--git-dir", call=GitCall(accepted=(0, 128))).code == 0
     except WorkspaceError:
         return False
-
-
-def _author_of(mirror: str) -> tuple[str, str]:
-    name, email = (_config(mirror, "--get", f"user.{key}").line for key in ("name", "email"))
-    return name, email
 
 
 def _config(mirror: str, *arguments: str, call: GitCall = PLAIN) -> GitAnswer:
