@@ -142,7 +142,7 @@ def go_at_the_rate(rate: LearnedRate, since: float, until: float) -> None:
 
 
 def test_a_measured_rate_falls_by_little_and_grows_the_faster_the_longer_nothing_is_refused() -> None:
-    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, is_measured=True)
+    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, empty_at=0.0, resumes_at=0.0, is_measured=True)
     go_at_the_rate(rate, 0.0, 61.0)
     rate.on_refused(61.0)
     assert 0.97 <= rate.rate <= 0.99
@@ -153,7 +153,7 @@ def test_a_measured_rate_falls_by_little_and_grows_the_faster_the_longer_nothing
 
 
 def test_a_rate_that_holds_nobody_back_does_not_grow() -> None:
-    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, is_measured=True)
+    rate = LearnedRate("requests", 1.0, seen_at=0.0, refused_at=0.0, empty_at=0.0, resumes_at=0.0, is_measured=True)
     for number in range(60):
         rate.on_grant(run(f"r{number}"), 0.0, 10.0 * (number + 1))
     assert rate.per_second == 1.0

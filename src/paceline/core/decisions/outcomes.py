@@ -37,7 +37,7 @@ def learn_tokens(ledger: Ledger, scopes: tuple[Scope, ...], slot: LiveSlot | Non
 
 def add_tokens(scopes: tuple[Scope, ...], slot: LiveSlot | None, tokens: int) -> None:
     """Count tokens against the windows. If the runs of a session have slots of their own, only the runs count."""
-    if slot is None or slot.runs is None:
+    if slot is None or not slot.has_runs:
         for scope in scopes:
             scope.meter.tokens += tokens
 

@@ -4,38 +4,60 @@ With it what holds its runs to a pace: rates that are set, learnt or stated, and
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from paceline.core.gates.closures import LOGIN_DOUBT, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_gate import QuotaGate
 from paceline.core.gates.quota_window import Window
-from paceline.core.gates.rates import RATE_SPAN_SECONDS, Entry, LearnedRates, RateLimit
+from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartSpacing
 from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.usage_meter import Use
+from paceline.core.values.fields import fields_of
 from paceline.core.values.status import SET_REASON, LearntLimit, PaceStatus, RateStatus, ScopeStatus, WindowStatus
 
 
-def rate_statuses(scope: Scope, now: float) -> tuple[RateStatus, ...]:
-    """Return the rates of the scope: those that were set first, then those that the provider showed."""
-    return (*_set_rates(scope, now), *_stated(scope, now), *_learnt(scope, now))
+class _Pacing(NamedTuple):
+    """What holds the runs of a scope to a pace, and until when the next one of the usual size waits for it."""
+
+    rates: list[RateStatus]
+    paces: list[PaceStatus]
+    waits: list[float]
 
 
-def pace_status(scope: Scope, now: float) -> PaceStatus | None:
-    """Return the learnt pace with the longest interval."""
-    return max(_paces(scope, now), key=lambda pace: pace.interval, default=None)
+def _pacing(scope: Scope, now: float) -> _Pacing:
+    """Return what the gates of the scope say: rates that were set first, then those that the provider showed."""
+    found, mean = _Pacing([], [], []), scope.tokens.mean
+    for gate in scope.gates.in_order:
+        match gate:
+            case SlowStart():
+                found.waits.append(gate.next_at)
+                if gate.last_at is not None and now < gate.next_at:
+                    gap = gate.next_at - gate.last_at
+                    found.paces.append(PaceStatus(gap, "one by one after a pause", gate.last_at, gate.next_at))
+            case StartSpacing():
+                found.waits.append(gate.next_at)
+                found.paces.append(PaceStatus(gate.interval, "starts were refused as too many at once", gate.since))
+            case HeaderBudget():
+                found.rates.extend(_stated(gate, now))
+                for part, need in ((gate.requests, 1.0), (gate.tokens, max(1.0, mean))):
+                    if part is not None and (at := part.ready_at(need, now)) is not None:
+                        found.waits.append(at)
+            case LearnedRates():
+                for rate in gate.rates.values():
+                    found.waits.append(rate.next_at(mean))
+                    found.rates.append(learnt := _learnt(rate, now))
+                    found.paces.append(PaceStatus(rate.interval(mean), learnt.reason, learnt.since, learnt.until))
+            case RateLimit():
+                rates = list(_set_rates(gate, now))
+                found.waits.extend(rate.until for rate in rates if rate.until is not None)
+                found.rates[:0] = rates
+    return found
 
 
-def paced_until(scope: Scope, now: float) -> float | None:
-    """Return until when the next run of the usual size waits for its pace; None where it does not."""
-    return max((at for at in _waits(scope, now) if at > now), default=None)
-
-
-def _set_rates(scope: Scope, now: float) -> Iterator[RateStatus]:
-    gate = scope.gates.get(RateLimit)
-    if gate is None:
-        return
+def _set_rates(gate: RateLimit, now: float) -> Iterator[RateStatus]:
     recent = [entry for entry in gate.entries if entry.leaves_at > now]
     for kind, limit, used in (
         ("requests", gate.rate.rpm, sum(entry.runs for entry in recent)),
@@ -46,10 +68,9 @@ def _set_rates(scope: Scope, now: float) -> Iterator[RateStatus]:
             yield RateStatus(kind, "set", float(used), float(limit), SET_REASON, RATE_SPAN_SECONDS, None, until)
 
 
-def _stated(scope: Scope, now: float) -> Iterator[RateStatus]:
-    gate = scope.gates.get(HeaderBudget)
+def _stated(gate: HeaderBudget, now: float) -> Iterator[RateStatus]:
     for kind in ("requests", "tokens"):
-        part = gate.current(kind, now) if gate is not None else None
+        part = gate.current(kind, now)
         if part is not None and part.limit is not None:
             span = part.limit / part.per_second if part.per_second else None
             used = max(0.0, part.limit - part.level(now))
@@ -57,51 +78,13 @@ def _stated(scope: Scope, now: float) -> Iterator[RateStatus]:
             yield RateStatus(kind, "headers", used, part.limit, reason, span, part.since, part.resets_at)
 
 
-def _learnt(scope: Scope, now: float) -> Iterator[RateStatus]:
-    gate = scope.gates.get(LearnedRates)
-    for rate in gate.rates.values() if gate is not None else ():
-        kind = "tokens" if rate.counts_tokens else "requests"
-        share = min(1.0, RATE_SPAN_SECONDS / max(1.0, now - rate.refused_at))
-        limit = rate.per_second * RATE_SPAN_SECONDS
-        reason = f"learnt from refusals for {rate.cause}"
-        since, until = rate.since, rate.forgotten_at()
-        yield RateStatus(kind, "learnt", rate.spent * share, limit, reason, RATE_SPAN_SECONDS, since, until)
-
-
-def _paces(scope: Scope, now: float) -> Iterator[PaceStatus]:
-    if (learned := scope.gates.get(LearnedRates)) is not None:
-        for rate in learned.rates.values():
-            reason = f"learnt from refusals for {rate.cause}"
-            yield PaceStatus(rate.interval(scope.tokens.mean), reason, rate.since, rate.forgotten_at())
-    if (spacing := scope.gates.get(StartSpacing)) is not None:
-        yield PaceStatus(spacing.interval, "starts were refused as too many at once", spacing.since, None)
-    if (slow := scope.gates.get(SlowStart)) is not None and slow.last_at is not None and now < slow.next_at:
-        yield PaceStatus(slow.next_at - slow.last_at, "one by one after a pause", slow.last_at, slow.next_at)
-
-
-def _waits(scope: Scope, now: float) -> Iterator[float]:
-    mean = scope.tokens.mean
-    for gate in scope.gates.in_order:
-        match gate:
-            case LearnedRates():
-                yield from (rate.next_at(mean) for rate in gate.rates.values())
-            case StartSpacing() | SlowStart():
-                yield gate.next_at
-            case HeaderBudget():
-                for part, need in ((gate.requests, 1.0), (gate.tokens, max(1.0, mean))):
-                    if part is not None and (at := part.ready_at(need, now)) is not None:
-                        yield at
-            case RateLimit():
-                yield from _full_until(gate, now)
-
-
-def _full_until(gate: RateLimit, now: float) -> Iterator[float]:
-    recent: list[Entry] = [entry for entry in gate.entries if entry.leaves_at > now]
-    if not recent:
-        return
-    is_full = gate.rate.rpm is not None and sum(entry.runs for entry in recent) >= gate.rate.rpm
-    if is_full or (gate.rate.tpm is not None and sum(entry.tokens for entry in recent) >= gate.rate.tpm):
-        yield recent[0].leaves_at
+def _learnt(rate: LearnedRate, now: float) -> RateStatus:
+    kind = "tokens" if rate.counts_tokens else "requests"
+    share = min(1.0, RATE_SPAN_SECONDS / max(1.0, now - rate.refused_at))
+    limit = rate.per_second * RATE_SPAN_SECONDS
+    reason = f"learnt from refusals for {rate.cause}"
+    since, until = rate.since, rate.forgotten_at()
+    return RateStatus(kind, "learnt", rate.spent * share, limit, reason, RATE_SPAN_SECONDS, since, until)
 
 
 def scope_status(scope: Scope, now: float) -> ScopeStatus:
@@ -112,8 +95,10 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
     pause = scope.gates.get(Pause)
     paused_until = _paused_until(scope)
     is_paused = paused_until is not None and now < paused_until
-    windows = _window_statuses(quota, scope.use(now), now) if quota is not None else ()
-    held = _held_cause(scope)
+    use, windows = scope.use(now), quota.windows.values() if quota is not None else ()
+    shown = tuple(_window_status(window, use, now) for window in windows)
+    held = next((closure.cause for closure in scope.gates.closures if closure.is_held), None)
+    pacing = _pacing(scope, now)
     return ScopeStatus(
         scope=scope.name,
         limit=None if scope.cap == UNLIMITED else scope.cap,
@@ -129,21 +114,17 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
         auto_reduced=adaptive is not None,
         auto_reduced_from=reduced_from,
         notice=_notice(scope, held, adaptive, reduced_from),
-        window=_first(windows) if windows else None,
-        windows=windows,
+        window=next((window for window in shown if window.state != "open"), shown[0] if shown else None),
+        windows=shown,
         held=held,
         reserve=scope.reserve,
         paused_since=pause.since if is_paused and pause is not None else None,
         paused_reason=_pause_reason(scope, paused_until) if is_paused else None,
-        paced_until=paced_until(scope, now),
-        pace=pace_status(scope, now),
-        rates=rate_statuses(scope, now),
+        paced_until=max((at for at in pacing.waits if at > now), default=None),
+        pace=max(pacing.paces, key=lambda pace: pace.interval, default=None),
+        rates=tuple(pacing.rates),
         learnt=_learnt_limit(scope),
     )
-
-
-def _held_cause(scope: Scope) -> str | None:
-    return next((closure.cause for closure in scope.gates.closures if closure.is_held), None)
 
 
 def _learnt_limit(scope: Scope) -> LearntLimit | None:
@@ -188,32 +169,14 @@ def _paused_until(scope: Scope) -> float | None:
     return max((end for end in ends if end is not None), default=None) if ends else None
 
 
-def _first(windows: tuple[WindowStatus, ...]) -> WindowStatus:
-    """Return the window that matters most: one that is not open, if there is one."""
-    return next((window for window in windows if window.state != "open"), windows[0])
-
-
-def _window_statuses(quota: QuotaGate, use: Use, now: float) -> tuple[WindowStatus, ...]:
-    return tuple(_window_status(window, use, now) for window in quota.windows.values())
-
-
 def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
     size = window.period.size(now)
-    return WindowStatus(
-        name=window.name,
-        state=window.state,
-        resets_at=window.resets_at,
-        probe_at=window.probe_at,
-        source=window.source,
-        seen_at=window.seen_at,
-        confidence=window.confidence,
-        used_ratio=window.used_ratio if window.is_read else None,
-        estimated_ratio=window.period.share_used(use, now),
-        holds_seconds=None if size is None else size.seconds,
-        expected_reset=window.expected_reset,
-        length=window.length,
-        missed_at=window.reopening.missed_at,
-    )
+    figures: dict[str, float | None] = {
+        "used_ratio": window.used_ratio if window.is_read else None,
+        "estimated_ratio": window.period.share_used(use, now),
+        "holds_seconds": None if size is None else size.seconds,
+    }
+    return WindowStatus(**{**fields_of(WindowStatus, window, window.reopening), **figures})
 
 
 def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: int | None) -> str | None:

@@ -28,23 +28,6 @@ KEPT_SHARE = 0.9
 KindName = Literal["bucket", "period", "sum"]
 
 
-class Forecasts(msgspec.Struct, frozen=True):
-    """The reset that each kind leads one to expect. `rounding` is the time in which a bucket refills by one.
-
-    A sum's reset is no earlier than stated here; where others use the budget, it is later.
-    """
-
-    bucket: float
-    period: float
-    earliest_sum: float
-    rounding: float
-
-    @property
-    def differ(self) -> bool:
-        resets = self.bucket, self.period, self.earliest_sum
-        return max(resets) - min(resets) > SAME_RESET_SECONDS + self.rounding
-
-
 class BudgetKind(msgspec.Struct):
     """How often each kind led to a wrong forecast of late."""
 
@@ -62,14 +45,24 @@ class BudgetKind(msgspec.Struct):
             return "bucket"
         return "period" if self.period <= self.sum else "sum"
 
-    def on_reading(self, resets_at: float, expected: Forecasts) -> None:
-        """Compare the reset of a reading with what each kind led one to expect."""
-        is_no_bucket = abs(resets_at - expected.bucket) > SAME_RESET_SECONDS + expected.rounding
-        is_no_period = abs(resets_at - expected.period) > SAME_RESET_SECONDS
-        is_no_sum = resets_at < expected.earliest_sum - SAME_RESET_SECONDS
+    def on_reading(
+        self, resets_at: float, *, bucket: float, period: float, earliest_sum: float, rounding: float
+    ) -> bool:
+        """Compare the reset of a reading with what each kind leads one to expect. Returns False where they agree.
+
+        `rounding` is the time in which a bucket refills by one. A sum's reset is no earlier than stated here; where
+        others use the budget, it is later.
+        """
+        forecasts = bucket, period, earliest_sum
+        if max(forecasts) - min(forecasts) <= SAME_RESET_SECONDS + rounding:
+            return False
+        is_no_bucket = abs(resets_at - bucket) > SAME_RESET_SECONDS + rounding
+        is_no_period = abs(resets_at - period) > SAME_RESET_SECONDS
+        is_no_sum = resets_at < earliest_sum - SAME_RESET_SECONDS
         self.bucket = self.bucket * KEPT_SHARE + is_no_bucket
         self.period = self.period * KEPT_SHARE + is_no_period
         self.sum = self.sum * KEPT_SHARE + is_no_sum
+        return True
 
 
 CAREFUL = 0.97
@@ -286,14 +279,15 @@ class StatedBudget(msgspec.Struct):
         """Let the reading show how the budget comes back, if it is far enough from the one before."""
         if self.limit is None or left >= self.limit or not self.filled:
             return
-        if now < self.read_reset:
-            per_unit = self.seconds / self.filled
-            bucket = now + (self.limit - left) * per_unit
-            expected = Forecasts(bucket, self.read_reset, self.used_at + self.period, per_unit)
-            if not expected.differ:
-                return
-            self.kind.on_reading(resets_at, expected)
-        self.read_reset = resets_at
+        rounding = self.seconds / self.filled
+        if now >= self.read_reset or self.kind.on_reading(
+            resets_at,
+            bucket=now + (self.limit - left) * rounding,
+            period=self.read_reset,
+            earliest_sum=self.used_at + self.period,
+            rounding=rounding,
+        ):
+            self.read_reset = resets_at
 
 
 RARE = 3.2

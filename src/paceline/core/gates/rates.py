@@ -3,7 +3,6 @@
 Sessions are not counted: they last for hours, and their runs use the rate.
 """
 
-import math
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
@@ -59,14 +58,7 @@ class RateLimit(Gate):
         """Return the gate that continues the same minute under the present configured rate, after a restart."""
         kept_for = self.kept_for if self.kept_for in lanes else None
         kept_tokens = self.kept_tokens if kept_for is not None else 0
-        return msgspec.structs.replace(
-            self,
-            rate=rate,
-            kept_for=kept_for,
-            kept_tokens=kept_tokens,
-            runs=sum(entry.runs for entry in self.entries),  # a snapshot of an earlier version has no sums
-            tokens=sum(entry.tokens for entry in self.entries),
-        )
+        return msgspec.structs.replace(self, rate=rate, kept_for=kept_for, kept_tokens=kept_tokens)
 
     def refuses(self, ticket: Ticket, scope: ScopeView, now: float) -> Reason | None:
         return None if self._obstacle(ticket, scope, now) is None else "pacing"
@@ -245,8 +237,6 @@ HELD_SECONDS = 1.0
 """A run that enters within a second of when the rate allowed it was held back by it. Else something else did."""
 DEPTH_SECONDS = 30.0
 """The bucket holds so many seconds of the rate: it allows bursts, and a debt is paid within half a minute."""
-UNKNOWN = -math.inf
-"""A time that an older snapshot lacks."""
 LEAST_RATE = 1.0 / RATE_SPAN_SECONDS
 """One a minute: a lower rate would stop the scope for longer than a pause does."""
 
@@ -274,6 +264,8 @@ class LearnedRate(RelativeTimes):
     rate: float
     seen_at: float
     refused_at: float
+    empty_at: float
+    resumes_at: float
     level: float = 0.0
     spent: float = 0.0
     counts_tokens: bool = False
@@ -286,13 +278,6 @@ class LearnedRate(RelativeTimes):
     """The seconds since the last pause in which this rate held runs back."""
     since: float | None = None
     floor: float = 0.0
-    empty_at: float = UNKNOWN
-    resumes_at: float = UNKNOWN
-
-    def __post_init__(self) -> None:
-        """Take both from the last refusal in a snapshot of an older version."""
-        self.empty_at = self.refused_at if self.empty_at == UNKNOWN else self.empty_at
-        self.resumes_at = self.refused_at if self.resumes_at == UNKNOWN else self.resumes_at
 
     @classmethod
     def first(cls, cause: str, runs: int, seconds: float, mean_tokens: float, now: float) -> "LearnedRate":
@@ -300,7 +285,7 @@ class LearnedRate(RelativeTimes):
         counts_tokens = cause == "tokens" and mean_tokens > 0
         spent = runs * mean_tokens if counts_tokens else float(runs)
         rate = max(LEAST_RATE, spent / seconds)
-        return cls(cause=cause, rate=rate, seen_at=now, refused_at=now, counts_tokens=counts_tokens, since=now)
+        return cls(cause, rate, now, now, now, now, counts_tokens=counts_tokens, since=now)
 
     def bound(self, retry_after: float | None, stated_per_second: float, mean_tokens: float) -> None:
         """Never be slower than the provider's headers state, nor, for a guess, than its stated waits allow."""

@@ -44,6 +44,11 @@ class LiveSlot(msgspec.Struct, eq=False, gc=False):
     """Whether its holder had it before this Governor began: nobody knows what it has met since it was let in."""
 
     @property
+    def has_runs(self) -> bool:
+        """Whether runs of this session have, or had, slots of their own: then only they count its tokens."""
+        return self.runs is not None
+
+    @property
     def admitted_at(self) -> float:
         """When the gates admitted it. An adopted one came before everything that they know."""
         return -math.inf if self.is_adopted else self.granted_at
@@ -81,6 +86,12 @@ class Waiter(msgspec.Struct, order=True):
     enqueued_at: float
     passed_since: float | None = None
     gone: bool = False
+
+    @property
+    def watching(self) -> str | None:
+        """The scope that its lane watches; None behind others."""
+        watched = self.lane.watching
+        return watched.name if watched is not None and self.lane.head is self else None
 
 
 class Lane:

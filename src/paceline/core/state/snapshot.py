@@ -20,6 +20,7 @@ from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LiveSettings
 from paceline.core.state.usage_meter import FIRST_SPREAD, TokenEstimate
+from paceline.core.values.fields import fields_of
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
 from paceline.core.values.tickets import Effect, LaneKey, Ticket, lane_key
 from paceline.errors import InvalidSnapshot
@@ -41,7 +42,7 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     mean_tokens: float = 0.0
     log_mean_tokens: float = 0.0
     token_spread: float = FIRST_SPREAD
-    began_at: float | None = None
+    began_at: float = 0.0
     places: int = 0
     place_balance: float = 0.0
     starts: int = 0
@@ -66,7 +67,7 @@ class SlotRecord(msgspec.Struct, frozen=True):
     granted_at: float
     token: int
     expires_at: float | None
-    heard: int
+    proven_seq: int = msgspec.field(name="heard")
     reported: bool
     reclaim_at: float | None
     is_adopted: bool = False
@@ -123,25 +124,9 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
         headroom_modes=dict(ledger.scopes.modes.live),
         rates=dict(ledger.scopes.rates.live),
         scopes=tuple(_scope_record(scope) for scope in ledger.scopes.by_name.values()),
-        groups=tuple(
-            GroupRecord(group.name, group.weight, group.accrued, group.accrued_at, group.live)
-            for group in ledger.shares.groups.values()
-        ),
-        slots=tuple(
-            SlotRecord(
-                slot.ticket,
-                slot.granted_at,
-                slot.token,
-                slot.expires_at,
-                slot.proven_seq,
-                slot.reported,
-                slot.reclaim_at,
-                slot.is_adopted,
-                slot.runs is not None,
-            )
-            for slot in ledger.slots.values()
-        ),
-        waiters=tuple(_waiter_record(waiter) for waiter in ledger.waiters.values()),
+        groups=tuple(_recorded(GroupRecord, group) for group in ledger.shares.groups.values()),
+        slots=tuple(_recorded(SlotRecord, slot) for slot in ledger.slots.values()),
+        waiters=tuple(_recorded(WaiterRecord, waiter) for waiter in ledger.waiters.values()),
         claims=tuple(waiter.ticket.id for waiter in ledger.place_claims),
         recent=tuple((at, tuple(scope.name for scope in scopes)) for at, scopes in ledger.recent if at > since),
         finished_seconds=ledger.shares.finished_seconds,
@@ -149,6 +134,10 @@ def take_snapshot(ledger: Ledger) -> Snapshot:
         sweep_at=ledger.sweep_at,
         effects=tuple(ledger.effects),
     )
+
+
+def _recorded(kind: type[Part], value: object) -> Part:
+    return kind(**fields_of(kind, value))
 
 
 def _scope_record(scope: Scope) -> ScopeRecord:
@@ -175,12 +164,6 @@ def _scope_record(scope: Scope) -> ScopeRecord:
 def copied(part: Part | None, kind: type[Part]) -> Part | None:
     """Return a deep copy of the part, because the original continues to change."""
     return None if part is None else msgspec.convert(msgspec.to_builtins(part), kind)
-
-
-def _waiter_record(waiter: Waiter) -> WaiterRecord:
-    lane = waiter.lane
-    watching = lane.watching.name if lane.head is waiter and lane.watching is not None else None
-    return WaiterRecord(waiter.ticket, waiter.key, waiter.seq, waiter.enqueued_at, waiter.passed_since, watching)
 
 
 def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Ledger:
@@ -275,7 +258,7 @@ def _restore_meter(scope: Scope, record: ScopeRecord, at: float) -> None:
     A slot that was left out gives back its place at the time of the snapshot.
     """
     meter = scope.meter
-    meter.began_at = at if record.began_at is None else record.began_at
+    meter.began_at = record.began_at
     meter.place_balance = record.place_balance + (record.places - scope.live) * at
     meter.starts, meter.tokens = record.starts, record.tokens_used
 
@@ -286,19 +269,9 @@ def _restore_slot(ledger: Ledger, record: SlotRecord) -> None:
     A holder that needed no lease lived in the process that is gone: from now on its lease runs.
     """
     lane = ledger.lanes.accepted_lane(record.ticket, ledger.now)
-    expires_at = ledger.now + ledger.settings.slot_timeout if record.expires_at is None else record.expires_at
-    slot = LiveSlot(
-        record.ticket,
-        lane,
-        record.granted_at,
-        record.token,
-        expires_at,
-        record.heard,
-        record.reported,
-        record.reclaim_at,
-        runs={} if record.has_runs else None,
-        is_adopted=record.is_adopted,
-    )
+    slot = LiveSlot(lane=lane, runs={} if record.has_runs else None, **fields_of(LiveSlot, record))
+    if slot.expires_at is None:
+        slot.expires_at = ledger.now + ledger.settings.slot_timeout
     ledger.slots[record.ticket.id] = slot
     ledger.take_places(lane)
     if slot.reclaim_at is not None:

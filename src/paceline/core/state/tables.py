@@ -7,6 +7,8 @@ places, and who may enter.
 from collections.abc import Mapping
 from contextlib import suppress
 
+import msgspec
+
 from paceline.core.gates.rates import RateLimit
 from paceline.core.gates.start_meters import FirstRamp
 from paceline.core.gates.usage_poll import UsagePoll
@@ -20,22 +22,13 @@ from paceline.core.values.tickets import Ticket
 from paceline.errors import InvalidInput, InvalidScope, UnresolvedModel
 
 
-class LiveSettings:
+class LiveSettings(msgspec.Struct, frozen=True):
     """What a person set live, by scope or pattern: it wins over the settings until it is reset."""
 
-    __slots__ = ("cooldowns", "limits", "modes", "rates")
-
-    def __init__(
-        self,
-        limits: dict[str, int | None] | None = None,
-        cooldowns: dict[str, Cooldown] | None = None,
-        modes: dict[str, HeadroomMode] | None = None,
-        rates: dict[str, Rate] | None = None,
-    ) -> None:
-        self.limits = limits or {}
-        self.cooldowns = cooldowns or {}
-        self.modes = modes or {}
-        self.rates = rates or {}
+    limits: dict[str, int | None] = {}
+    cooldowns: dict[str, Cooldown] = {}
+    modes: dict[str, HeadroomMode] = {}
+    rates: dict[str, Rate] = {}
 
 
 class ScopeTable:
