@@ -22,7 +22,7 @@ from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.time_effects import move_to, wake
 from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.gates.quota_window import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartCap, StartSpacing
 from paceline.core.signals import Signal
@@ -421,11 +421,8 @@ class Governor:
             previous, state.mode = state.effective, ledger.scopes.mode_of(state.name)
             if state.mode == "off" and state.adaptive is not None:
                 state.adaptive.clear()
-            state.refresh()
-            ledger.schedule(state)
-            if state.effective != previous:
-                ledger.lift_blocked(state)
-                ledger.emit("scope.limit_raised", state.name, limit=state.effective, previous=previous)
+            ledger.refresh(state)
+            ledger.note_raised(state, previous)
         admit_ready(ledger, [*ledger.scopes.by_name.values()])
 
     def cap_starts(self, scope: str, cap: StartCap | None, *, now: float) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from paceline.core.decisions.admission import is_excess
 from paceline.core.gates.gate import Explanation, Gate
-from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.gates.quota_window import QuotaGate
 from paceline.core.state.lane import Lane
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.limit_table import UNLIMITED

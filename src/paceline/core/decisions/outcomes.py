@@ -105,8 +105,7 @@ def on_canary_lost(ledger: Ledger, slot: LiveSlot) -> list[Scope]:
     for scope in slot.lane.scopes:
         found = [gate.on_canary_lost(slot.ticket.id, ledger.now) for gate in scope.gates.probed]
         if any(found):
-            scope.refresh()
-            ledger.schedule(scope)
+            ledger.refresh(scope)
             lost.append(scope)
     return lost
 

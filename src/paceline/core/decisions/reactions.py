@@ -17,8 +17,14 @@ from paceline.core.decisions.outcomes import (
 )
 from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, LONGEST_PAUSE_SECONDS, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.quota_gate import UNNAMED_WINDOW, QuotaGate
-from paceline.core.gates.quota_window import CONTRADICTED_CONFIDENCE, Window, is_contradicted, note_open
+from paceline.core.gates.quota_window import (
+    CONTRADICTED_CONFIDENCE,
+    UNNAMED_WINDOW,
+    QuotaGate,
+    Window,
+    is_contradicted,
+    note_open,
+)
 from paceline.core.limits import AdaptiveLimit, PlatformCap
 from paceline.core.signals import (
     AuthFailed,
@@ -109,8 +115,7 @@ def _rate_limited(ledger: Ledger, scope: Scope, signal: RateLimited, slot: LiveS
         else:
             learn_from_incident(ledger, scope, adaptive, signal.cause, slot, stated)
     incidents.until = pause.until
-    scope.refresh()
-    ledger.schedule(scope)
+    ledger.refresh(scope)
     return [scope]
 
 
@@ -127,7 +132,7 @@ def _is_new_incident(last: int, until: float | None, slot: LiveSlot | None, now:
 
 
 def _overloaded(ledger: Ledger, scope: Scope, signal: Overloaded) -> list[Scope]:
-    pause = _pause_of(scope)
+    pause = scope.gates.ensure(Pause)
     wait = outside_seconds(signal.retry_after)
     is_paused = pause.until is not None and ledger.now < pause.until
     if not is_paused:  # many streams hit by one episode are one refusal
@@ -139,26 +144,16 @@ def _overloaded(ledger: Ledger, scope: Scope, signal: Overloaded) -> list[Scope]
 
 
 def _pause(ledger: Ledger, scope: Scope, until: float, cause: str) -> Pause:
-    pause = _pause_of(scope)
+    pause = scope.gates.ensure(Pause)
     if pause.extend(until, cause, ledger.now):
         ledger.emit("scope.paused", scope.name, until=until, cause=cause)
-    scope.refresh()
-    ledger.schedule(scope)
-    return pause
-
-
-def _pause_of(scope: Scope) -> Pause:
-    """Return the scope's pause, made on first use."""
-    pause = scope.gates.get(Pause)
-    if pause is None:
-        pause = Pause()
-        scope.gates.put(pause)
+    ledger.refresh(scope)
     return pause
 
 
 def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveSlot | None) -> list[Scope]:
     resets_at, now = signal.resets_at, ledger.now
-    quota = _windows_of(scope)
+    quota = scope.gates.ensure(QuotaGate)
     window = quota.window(signal.window or UNNAMED_WINDOW, scope.meter.began_at, now)
     is_canary = slot is not None and window.is_probed_by(slot.ticket, slot.admitted_at)
     if window.state == "probing" and not is_canary:
@@ -170,8 +165,7 @@ def _quota_closed(ledger: Ledger, scope: Scope, signal: QuotaClosed, slot: LiveS
         window.close(resets_at, signal.source, signal.confidence, now, is_explained=is_explained)
         _emit_closed(ledger, scope, window)
         _undo_step(ledger, scope, window)
-    scope.refresh()
-    ledger.schedule(scope)
+    ledger.refresh(scope)
     return [scope]
 
 
@@ -197,23 +191,12 @@ def _undo_step(ledger: Ledger, scope: Scope, window: Window) -> None:
     before.incidents, before.bursts = scope.adaptive.incidents, scope.adaptive.bursts
     scope.adaptive = before
     scope.refresh()
-    if scope.effective != previous:
-        ledger.lift_blocked(scope)
-        ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
+    ledger.note_raised(scope, previous)
 
 
 def _emit_closed(ledger: Ledger, scope: Scope, window: Window) -> None:
     fields = {"resets_at": window.resets_at, "source": window.source, "confidence": window.confidence}
     ledger.emit("window.closed", scope.name, window=window.name, probe_at=window.probe_at, **fields)
-
-
-def _windows_of(scope: Scope) -> QuotaGate:
-    """Return the gate of the scope's windows, made on first use."""
-    quota = scope.gates.get(QuotaGate)
-    if quota is None:
-        quota = QuotaGate()
-        scope.gates.put(quota)
-    return quota
 
 
 def _platform_limit(ledger: Ledger, scope: Scope, signal: PlatformLimit) -> list[Scope]:
@@ -337,15 +320,9 @@ def _count(value: object) -> int | None:
     return int(value)
 
 
-def _first_budget(scope: Scope) -> HeaderBudget:
-    budget = HeaderBudget()
-    scope.gates.put(budget)
-    return budget
-
-
 def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None) -> list[Scope]:
     if signal.requests_remaining is not None or signal.tokens_remaining is not None:
-        budget = scope.gates.header_budget or _first_budget(scope)
+        budget = scope.gates.header_budget or scope.gates.ensure(HeaderBudget)
         is_run = slot is not None and SESSIONS not in slot.ticket.scopes
         asked_at = slot.admitted_at if slot is not None and is_run else ledger.now
         is_remembered = bool(ledger.recent) and ledger.recent[0][0] <= asked_at
@@ -353,11 +330,10 @@ def _budget(ledger: Ledger, scope: Scope, signal: Budget, slot: LiveSlot | None)
         budget.on_reading(signal, asked_at, started, ledger.now)
     if signal.used_ratio is not None:
         name = signal.window or UNNAMED_WINDOW
-        _windows_of(scope).on_reading(name, signal, scope, scope.meter.began_at, ledger.now)
+        scope.gates.ensure(QuotaGate).on_reading(name, signal, scope, scope.meter.began_at, ledger.now)
     if signal.window is not None and (signal.used_ratio or 0.0) < 1.0:
-        note_open(_windows_of(scope).open_reports, signal.window, ledger.now)
-    scope.refresh()
-    ledger.schedule(scope)
+        note_open(scope.gates.ensure(QuotaGate).open_reports, signal.window, ledger.now)
+    ledger.refresh(scope)
     return [scope]
 
 

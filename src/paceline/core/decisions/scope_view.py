@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from paceline.core.gates.closures import LOGIN_DOUBT, OUTAGE, Closure, Pause
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.quota_gate import QuotaGate
-from paceline.core.gates.quota_window import Window
+from paceline.core.gates.quota_window import QuotaGate, Window
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartSpacing
 from paceline.core.state.limit_table import UNLIMITED

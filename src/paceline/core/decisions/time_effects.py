@@ -55,8 +55,7 @@ def wake(ledger: Ledger, scope: Scope) -> None:
     apply_gate_events(ledger, scope, scope.on_time(ledger.now))
     _climb(ledger, scope)
     ledger.poll_usage(scope)
-    scope.refresh()
-    ledger.schedule(scope)
+    ledger.refresh(scope)
 
 
 def _climb(ledger: Ledger, scope: Scope) -> None:
@@ -67,9 +66,8 @@ def _climb(ledger: Ledger, scope: Scope) -> None:
         _climb_adaptive(ledger, scope, scope.adaptive, in_demand=in_demand)
     if scope.platform is not None and scope.probe_at is not None and scope.probe_at <= now:
         _probe_platform(ledger, scope, scope.platform, may_probe=in_demand and previous == scope.platform.limit)
-    if previous is not None and scope.effective != previous:
-        ledger.lift_blocked(scope)
-        ledger.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
+    if previous is not None:
+        ledger.note_raised(scope, previous)
 
 
 def _climb_adaptive(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, *, in_demand: bool) -> None:

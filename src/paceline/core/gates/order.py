@@ -9,7 +9,7 @@ import msgspec
 from paceline.core.gates.closures import CLOSURES, Closure, Pause
 from paceline.core.gates.gate import AnyGate, Gate, ScopeView
 from paceline.core.gates.header_budget import HeaderBudget
-from paceline.core.gates.quota_gate import QuotaGate
+from paceline.core.gates.quota_window import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import FirstRamp, SlowStart, StartCap, StartSpacing
 from paceline.core.values.tickets import Reason, Ticket
@@ -82,6 +82,14 @@ class GateSet:
             if type(gate) is kind:
                 return gate
         return None
+
+    def ensure(self, kind: type[AnyGate]) -> AnyGate:
+        """Return the gate of that kind, made on first use."""
+        gate = self.get(kind)
+        if gate is None:
+            gate = kind()
+            self.put(gate)
+        return gate
 
     def closure(self, reason: str) -> Closure | None:
         """Return the closure for that reason, if the scope has one."""

@@ -289,6 +289,12 @@ class Ledger:
         """Add an event to the effects."""
         self.effects.append(Event(name, self.now, scope, self.origin, fields))
 
+    def note_raised(self, scope: Scope, previous: int | None) -> None:
+        """Emit that the limit is not the `previous` one any more. Nobody gets credit for the time below it."""
+        if scope.effective != previous:
+            self.lift_blocked(scope)
+            self.emit("scope.limit_raised", scope.name, limit=scope.effective, previous=previous)
+
     # -- shares and time -----------------------------------------------------------------------
 
     def lift_blocked(self, scope: Scope) -> None:
@@ -298,6 +304,11 @@ class Ledger:
         on a wake-up that a restart does not repeat.
         """
         self.shares.lift_blocked(self.lanes.groups_waiting_in(scope), self.now)
+
+    def refresh(self, scope: Scope) -> None:
+        """Recompute the hot numbers of a scope whose gates or limits changed, and when it is woken."""
+        scope.refresh()
+        self.schedule(scope)
 
     def schedule(self, scope: Scope) -> None:
         """Wake the scope when it next changes by time alone.

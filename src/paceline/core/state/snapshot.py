@@ -194,8 +194,7 @@ def restore_ledger(snapshot: Snapshot, settings: GovernorSettings | None) -> Led
     if ledger.slots and ledger.sweep_at is None:
         ledger.sweep_at = ledger.now + ledger.settings.watchdog_interval
     for scope in ledger.scopes.by_name.values():
-        scope.refresh()
-        ledger.schedule(scope)
+        ledger.refresh(scope)
     return ledger
 
 
@@ -210,8 +209,7 @@ def lose_canaries(ledger: Ledger, now: float) -> None:
     for scope in ledger.scopes.by_name.values():
         for gate in scope.gates.probed:
             gate.on_canary_lost(None, now)
-        scope.refresh()
-        ledger.schedule(scope)
+        ledger.refresh(scope)
 
 
 def _restore_group(ledger: Ledger, record: GroupRecord) -> None:
