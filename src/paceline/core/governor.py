@@ -41,7 +41,7 @@ from paceline.core.values.settings import (
     check_rate,
 )
 from paceline.core.values.status import ScopeStatus
-from paceline.core.values.tickets import Agenda, Deferred, Effect, Granted, Reason, Ticket, Verdict, check_ticket
+from paceline.core.values.tickets import Deferred, Effect, Granted, Reason, Ticket, Verdict, check_ticket
 from paceline.errors import TicketConflict
 
 LEARNT_GATES = (OUTAGE, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRates)
@@ -223,8 +223,8 @@ class Governor:
         return effects
 
     @property
-    def agenda(self) -> Agenda:
-        """Return what a driver checks after every call. It stays the same object."""
+    def agenda(self) -> Ledger:
+        """Return what a driver checks after every call: effects, and what is due when. It stays the same object."""
         return self.ledger
 
     def next_wakeup(self) -> float | None:

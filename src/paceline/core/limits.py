@@ -84,7 +84,6 @@ class ReleaseLag(msgspec.Struct):
         self.seconds *= 1.0 - REFUSED_SHARE * math.log(self._growth())
 
     def ages(self, count: int, now: float) -> list[float]:
-        """Return how long ago the last `count` releases were."""
         return [now - at for at in self.releases[-count:]]
 
     @property
@@ -111,11 +110,9 @@ class ReleaseLag(msgspec.Struct):
         self.seconds, self.lessons, self.unblamed_seconds = 0.0, 0, None
 
     def _growth(self) -> float:
-        """Return the factor of the last lesson."""
         return 1.0 + max(LEAST_GROWTH, FIRST_GROWTH / max(1, self.lessons))
 
     def shift(self, seconds: float) -> None:
-        """Keep the ages of the releases when the clock is set back."""
         self.releases = [at - seconds for at in self.releases]
 
 
@@ -151,7 +148,6 @@ class StartBursts(msgspec.Struct):
             self.most = max(self.most, len(live))
 
     def size(self, at: float) -> int:
-        """Return how many were accepted in the burst up to a time."""
         return len(self._recent(at))
 
     def is_over_at(self, at: float) -> float:
@@ -166,7 +162,6 @@ class StartBursts(msgspec.Struct):
         return [start for start in self.accepted if start > at - BURST_SECONDS + ROUNDING_SECONDS]
 
     def shift(self, seconds: float) -> None:
-        """Keep the ages of the starts when the clock is set back."""
         self.accepted = [at - seconds for at in self.accepted]
 
 
@@ -199,7 +194,6 @@ class PlatformCap(RelativeTimes):
         return cls(limit=limit, probe_at=now + wait)
 
     def on_success(self) -> None:
-        """Record a success: a probe needs one."""
         if self.probe_at is not None:
             self.success_since = True
 
@@ -312,7 +306,6 @@ class AdaptiveLimit(RelativeTimes):
         return self.fall_to(level, effective, now, failed_at=level + 1)
 
     def on_release(self, now: float, *, was_full: bool) -> None:
-        """Count a release."""
         self.ended_when_full += was_full
         self.lag.on_release(now)
 

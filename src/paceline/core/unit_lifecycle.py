@@ -120,31 +120,34 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
+PLAIN_STEPS: Final[dict[Ending, Step]] = {
+    "succeeded": "succeed",
+    "cancelled": "cancel",
+    "account_stopped": "requeue",  # its scope waits, so the unit need not
+    "unreachable": "requeue",
+    "not_started": "requeue",
+    "yielded": "requeue",  # nothing went wrong
+    "check_failed": "requeue",  # the agent continues at once, with the output of the check
+    "campaign_fault": "requeue",
+    "unverified": "fail_check",
+    "denied": "hold",  # a person must change a setting first
+    "barred": "hold",
+}
+"""The steps after endings that are not counted."""
+
+
 def transition_after(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:
     """Return what becomes of a running unit whose attempt ended with this outcome."""
     match outcome.ending:
-        case "succeeded":
-            return _transition("succeed", counters, outcome)
-        case "cancelled":
-            return _transition("cancel", counters, outcome)
         case "failed":
             return _after_failure(counters, outcome, policy, now)
         case "parked":
             return _after_park(counters, outcome, policy)
         case "lost":
             return _after_loss(counters, outcome, policy, now)
-        case "account_stopped" | "unreachable" | "not_started":  # their scope waits, so the unit need not
-            return _transition("requeue", counters, outcome)
-        case "yielded":  # nothing went wrong
-            return _transition("requeue", counters, outcome)
-        case "check_failed" | "campaign_fault":  # the agent continues at once, with the output of the check
-            return _transition("requeue", counters, outcome)
-        case "unverified":
-            return _transition("fail_check", counters, outcome)
-        case "denied" | "barred":  # a person must change a setting first
-            return _transition("hold", counters, outcome)
         case "refused" | "try_later":
             return _after_refusal(counters, outcome, policy, now)
+    return _transition(PLAIN_STEPS[outcome.ending], counters, outcome)
 
 
 def _after_failure(counters: Counters, outcome: AttemptOutcome, policy: Policy, now: float) -> Transition:

@@ -72,7 +72,6 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
 
 
 def _count_waiter(ledger: Ledger, group: Group, weight: float, refusing: Scope | None) -> None:
-    """Count one more who waits for a group."""
     if weight != group.weight:
         group.reweigh(weight, ledger.now)
     if group.waiting == 0 and refusing is not None:
@@ -109,7 +108,6 @@ def dequeue(ledger: Ledger, waiter: Waiter) -> bool:
 
 
 def _wait_for(ledger: Ledger, lane: Lane, scope: Scope) -> None:
-    """Let the lane watch the scope, and keep tokens for its head."""
     ledger.watches.watch(lane, scope)
     if (rate := scope.gates.rate_limit) is not None:
         rate.keep_tokens(lane.head.ticket, scope, ledger.now)
@@ -232,7 +230,6 @@ def claim_places(ledger: Ledger, waiter: Waiter) -> None:
 
 
 def withdraw_place_claim(ledger: Ledger, waiter: Waiter) -> None:
-    """Stop keeping places for the waiter."""
     ledger.place_claims.remove(waiter)
     waiter.passed_since = None
     for scope in waiter.lane.scopes:

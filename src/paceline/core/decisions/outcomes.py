@@ -175,7 +175,6 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
 
 
 def _wanted_since(ledger: Ledger, scope: Scope) -> float | None:
-    """Return since when a ticket has waited for the scope; None where nobody waits."""
     return min((each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes), default=None)
 
 

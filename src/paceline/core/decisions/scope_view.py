@@ -127,7 +127,6 @@ def scope_status(scope: Scope, now: float) -> ScopeStatus:
 
 
 def _learnt_limit(scope: Scope) -> LearntLimit | None:
-    """Return what refusals taught about the limit, and when more is tried."""
     adaptive = scope.adaptive
     if adaptive is None or adaptive.limit is None:
         return None
@@ -159,7 +158,6 @@ def _pause_reason(scope: Scope, until: float | None) -> str | None:
 
 
 def _paused_until(scope: Scope) -> float | None:
-    """Return when the last of the gates that close the scope for a while lets somebody in."""
     ends = [
         gate.until if isinstance(gate, Pause) else gate.probe_at
         for gate in scope.gates.in_order
@@ -179,7 +177,6 @@ def _window_status(window: Window, use: Use, now: float) -> WindowStatus:
 
 
 def _notice(scope: Scope, held: str | None, adaptive: int | None, reduced_from: int | None) -> str | None:
-    """Return what a person should know and can undo."""
     if held is not None:
         return f"held: {held}"
     if (outage := scope.gates.closure(OUTAGE)) is not None and outage.is_closed:

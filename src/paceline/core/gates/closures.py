@@ -45,7 +45,6 @@ class Closure(Gate):
 
     @property
     def rule(self) -> "ClosureRule":
-        """What the closure's reason means."""
         return CLOSURES[self.reason]
 
     @property
@@ -97,7 +96,6 @@ class Closure(Gate):
         return True
 
     def lift(self) -> Sequence[GateEvent]:
-        """Open the gate: an answer came."""
         if self.probe_at is None:
             return ()
         self.probe_at, self.canary, self.failures = None, None, 0
@@ -133,7 +131,6 @@ class Closure(Gate):
 
     @property
     def canaries(self) -> Sequence[str]:
-        """The ticket that asks again."""
         return () if self.canary is None else (self.canary,)
 
     def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:

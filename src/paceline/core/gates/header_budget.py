@@ -121,7 +121,6 @@ class StatedBudget(msgspec.Struct):
 
     @classmethod
     def first(cls, left: float, limit: float | None, resets_at: float, now: float) -> "StatedBudget":
-        """Return the budget of a first reading."""
         budget = cls(left, resets_at, now, limit, read_reset=resets_at, used_at=now, since=now, stated_at=now)
         budget._learn_refill(left, resets_at, now)
         return budget
@@ -147,13 +146,11 @@ class StatedBudget(msgspec.Struct):
 
     @property
     def how_it_returns(self) -> str:
-        """How what was used comes back, in words."""
         if self.kind.name == "sum":
             return f"each use comes back after {self.span:.0f} s"
         return "all comes back at the reset" if not self.refill else f"{self.refill * 60:,.0f} a minute come back"
 
     def level(self, now: float) -> float:
-        """Return what is left now."""
         limit = self.limit
         if limit is None:
             return self.left
@@ -199,7 +196,6 @@ class StatedBudget(msgspec.Struct):
         return self.resets_at
 
     def take(self, amount: float, now: float) -> None:
-        """Count what was started."""
         self.left = self.level(now) - amount
         self._forget_uses(now)
         self.used_at = max(self.used_at, now)
@@ -220,7 +216,6 @@ class StatedBudget(msgspec.Struct):
             self.uses.insert(place, Use(at + part, amount))
 
     def started_since(self, at: float) -> float:
-        """Return how much was started since then."""
         return sum(use.amount for use in takewhile(lambda use: use.at > at, reversed(self.uses)))
 
     def _forget_uses(self, now: float) -> None:
@@ -387,7 +382,6 @@ class HeaderBudget(Gate):
         return True
 
     def _take(self, ticket: Ticket, scope: ScopeView, now: float) -> None:
-        """Count what was started."""
         if SESSIONS in ticket.scopes:
             return
         if self.requests is not None:
@@ -442,7 +436,6 @@ class HeaderBudget(Gate):
                 part.stated_at -= seconds
 
     def _expire(self, now: float) -> None:
-        """Drop budgets that are over."""
         if self.requests is not None and not self.requests.renew(now):
             self.requests = None
         if self.tokens is not None and not self.tokens.renew(now):

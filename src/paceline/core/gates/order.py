@@ -31,11 +31,6 @@ STAYING = (Closure, FirstRamp, QuotaGate, RateLimit)
 """Kinds that stay in their scope while they are idle: settings make them, or they know what came before."""
 
 
-def in_order(gates: list[Gate]) -> tuple[Gate, ...]:
-    """Return the gates in the order in which they decide."""
-    return tuple(sorted(gates, key=_position))
-
-
 def _position(gate: Gate) -> tuple[int, int]:
     of_closure = [*CLOSURES].index(gate.reason) if isinstance(gate, Closure) else 0
     return GATE_ORDER.index(type(gate)), of_closure
@@ -44,11 +39,6 @@ def _position(gate: Gate) -> tuple[int, int]:
 def tag_of(gate: Gate) -> str:
     """Return the name of the gate in snapshots. A scope has one gate of each name."""
     return gate.reason if isinstance(gate, Closure) else gate.TAG
-
-
-def encode_gate(gate: Gate) -> object:
-    """Return the gate as plain values, which share nothing with it."""
-    return msgspec.to_builtins(gate)
 
 
 def decode_gate(tag: str, raw: object) -> Gate | None:
@@ -92,12 +82,10 @@ class GateSet:
         return gate
 
     def closure(self, reason: str) -> Closure | None:
-        """Return the closure for that reason, if the scope has one."""
         return next((gate for gate in self.closures if gate.reason == reason), None)
 
     @property
     def closures(self) -> list[Closure]:
-        """The closures of the scope."""
         return [gate for gate in self.in_order if isinstance(gate, Closure)]
 
     @property
@@ -108,7 +96,7 @@ class GateSet:
     def put(self, gate: Gate) -> None:
         """Add the gate in place of any other of its name."""
         others = [other for other in self.in_order if tag_of(other) != tag_of(gate)]
-        self._replace(in_order([*others, gate]))
+        self._replace(tuple(sorted([*others, gate], key=_position)))
 
     def drop(self, *dropped: type[Gate] | str) -> None:
         """Remove the gates of these kinds, and the closures for these reasons, if there are any."""

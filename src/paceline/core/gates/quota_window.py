@@ -327,7 +327,6 @@ about one turn."""
 
 
 def note_open(reports: dict[str, float], window: str, now: float) -> None:
-    """Remember that the window was just reported open."""
     reports.pop(window, None)
     reports[window] = now
     if len(reports) > MOST_WINDOWS:
@@ -464,7 +463,6 @@ class QuotaGate(Gate):
 
     @property
     def canaries(self) -> Sequence[str]:
-        """The tickets that probe a window."""
         return [window.canary for window in self.windows.values() if window.canary is not None]
 
     def on_canary_lost(self, ticket_id: str | None, now: float) -> bool:

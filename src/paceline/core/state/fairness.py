@@ -32,7 +32,6 @@ class Group:
         return self.value(0.0, now)
 
     def accrue(self, now: float) -> None:
-        """Count what its slots have used up to now."""
         self.accrued += self.live * (now - self.accrued_at)
         self.accrued_at = now
 
@@ -99,7 +98,6 @@ class FairShares:
             self._lift(blocked, min(group.used(now) for group in served), now)
 
     def shift(self, seconds: float) -> None:
-        """Keep the use of every group when the clock is set back."""
         for group in self.groups.values():
             group.accrued_at -= seconds
 

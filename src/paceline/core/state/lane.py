@@ -142,7 +142,6 @@ class Lane:
         self._early: list[Waiter] = []
 
     def leave_session(self) -> None:
-        """Continue without the parent session, which has ended."""
         self.parent = None
         self.is_plain = not self.is_spread
 
@@ -189,7 +188,6 @@ class Lane:
         return sorted(waiter for waiter in (*self._queue, *self._early) if not waiter.gone)
 
     def shift(self, seconds: float) -> None:
-        """Keep the order when the clock is set back."""
         for waiter in (*self._queue, *self._early):
             waiter.key -= seconds
             waiter.enqueued_at -= seconds
@@ -237,7 +235,6 @@ class WatchTable:
             heappush(heap, (lane.order, head.key, head.seq, lane))
 
     def stop(self, lane: Lane) -> None:
-        """Let the lane watch no scope."""
         scope = lane.watching
         if scope is not None:
             if lane.size and (rate := scope.gates.rate_limit) is not None:
@@ -246,7 +243,6 @@ class WatchTable:
         lane.watching = None
 
     def leave_session(self, lane: Lane) -> None:
-        """Treat the lane like any other: its session has ended."""
         lane.leave_session()
         scope = lane.watching
         if scope is not None and self._drop_run_lane(lane, scope):
@@ -283,7 +279,6 @@ class WatchTable:
         return None
 
     def rivals(self, scope: Scope) -> set[Group]:
-        """Return all groups that have a lane watching the scope."""
         watching = [group for group in self.groups(scope) if self.foremost(scope, group) is not None]
         return {lane.group for lane in self.run_lanes.get(scope, ())}.union(watching)
 
@@ -292,7 +287,6 @@ class WatchTable:
         self._heaps = {scope: self._heaps[scope] for scope in scopes if scope in self._heaps}
 
     def shift(self, seconds: float) -> None:
-        """Keep the order when the clock is set back."""
         for groups in self._heaps.values():
             for heap in groups.values():
                 heap[:] = [(order, key - seconds, seq, lane) for order, key, seq, lane in heap]

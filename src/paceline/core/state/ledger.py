@@ -32,7 +32,6 @@ class Timers:
         self._count = 0
 
     def wake(self, scope: Scope, when: float) -> None:
-        """Wake the scope at this time."""
         scope.wake_at = when
         self._count += 1
         heappush(self._scopes, (when, self._count, scope))
@@ -127,7 +126,6 @@ class Ledger:
         self.lanes = LaneTable(self.scopes, self.shares, self.watches, self.slots)
 
     def scope(self, name: str) -> Scope:
-        """Return the scope of a canonical name, made on first use."""
         return self.scopes.scope(name, self.now)
 
     # -- places --------------------------------------------------------------------------------
@@ -286,7 +284,6 @@ class Ledger:
                 self.effects.append(PollUsage(scope.name))
 
     def emit(self, name: str, scope: str | None, **fields: object) -> None:
-        """Add an event to the effects."""
         self.effects.append(Event(name, self.now, scope, self.origin, fields))
 
     def note_raised(self, scope: Scope, previous: int | None) -> None:

@@ -197,7 +197,6 @@ class Scope:
     # -- deciding: gates, then room, then usage ----------------------------------------------
 
     def refuses(self, ticket: Ticket, now: float, *, needs_room: bool = True, own_claims: int = 0) -> Reason | None:
-        """Return why the ticket may not enter this scope now, or None."""
         if (self.is_gated or ticket.spread) and (refusal := self.gates.refusal(ticket, self, now)) is not None:
             return refusal[1]
         if not needs_room:
@@ -229,7 +228,6 @@ class Scope:
     # -- gates -------------------------------------------------------------------------------
 
     def on_grant(self, ticket: Ticket, now: float, *, takes_place: bool) -> list[GateEvent]:
-        """Let the gates count a grant."""
         events: list[GateEvent] = []
         for gate in self.gates.in_order:
             events.extend(gate.on_grant(ticket, self, now, takes_place=takes_place))
@@ -238,12 +236,10 @@ class Scope:
         return events
 
     def put_gate(self, gate: Gate) -> None:
-        """Add the gate in place of any other of its name."""
         self.gates.put(gate)
         self.refresh()
 
     def drop_gate(self, *dropped: type[Gate] | str) -> None:
-        """Remove the gates of these kinds, and the closures for these reasons, if there are any."""
         self.gates.drop(*dropped)
         self.refresh()
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from paceline.core.gates.order import decode_gate, encode_gate, tag_of
+from paceline.core.gates.order import decode_gate, tag_of
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, RateLimit
 from paceline.core.gates.usage_poll import UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
@@ -141,7 +141,7 @@ def _recorded(kind: type[Part], value: object) -> Part:
 
 
 def _scope_record(scope: Scope) -> ScopeRecord:
-    gates = {tag_of(gate): encode_gate(gate) for gate in scope.gates.in_order if gate.IS_STORED}
+    gates = {tag_of(gate): msgspec.to_builtins(gate) for gate in scope.gates.in_order if gate.IS_STORED}
     return ScopeRecord(
         name=scope.name,
         cooling=tuple(scope.cooling),

@@ -47,7 +47,6 @@ class UsageMeter:
         return Use(self.tokens, self.place_balance + live * now, self.starts)
 
     def shift(self, seconds: float, live: int) -> None:
-        """Keep what was used when the clock is set back."""
         self.began_at -= seconds
         self.place_balance += live * seconds
 

@@ -20,7 +20,6 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     cache_write: int = 0
 
     def plus(self, other: "Tokens") -> "Tokens":
-        """Return the sum."""
         return Tokens(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -44,5 +43,4 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """All kinds together."""
         return self.input + self.output + self.cache_read + self.cache_write

@@ -3,8 +3,7 @@
 Values; the lane that a ticket waits in is in `state/lane.py`.
 """
 
-from collections.abc import Sequence, Sized
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -114,17 +113,3 @@ class PollUsage(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 Verdict = Granted | Deferred
 Effect = Granted | Expired | PollUsage | Event
-
-
-class Agenda(Protocol):
-    """What a driver of the Governor has to do: effects to collect, and the time before which time changes nothing.
-
-    Attributes instead of calls: a driver checks the first two after every request and release.
-    """
-
-    @property
-    def effects(self) -> Sequence[Effect]: ...
-    @property
-    def next_due(self) -> float: ...
-    @property
-    def waiters(self) -> Sized: ...

@@ -56,14 +56,12 @@ def outside_seconds(value: object) -> float | None:
 
 
 def check_name(value: object, what: str) -> str:
-    """Return a name that is text and not empty."""
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"the name of a {what} must be text, and not empty; got {value!r:.80}")
     return value
 
 
 def check_callable(value: object, what: str) -> None:
-    """Raise if the value cannot be called."""
     if not callable(value):
         raise InvalidInput(f"{what} must be a function; got {value!r:.80}")
 
