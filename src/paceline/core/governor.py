@@ -51,8 +51,6 @@ LEARNT_GATES = (OUTAGE, Pause, SlowStart, StartSpacing, HeaderBudget, LearnedRat
 class Governor:
     """Admits tickets to scopes. Not thread-safe; never waits; never reads a clock."""
 
-    __slots__ = ("ledger",)
-
     def __init__(self, settings: GovernorSettings | None = None, *, now: float) -> None:
         self.ledger = Ledger(settings or GovernorSettings(), now)
 

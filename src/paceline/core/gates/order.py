@@ -4,6 +4,8 @@ Here: the table, the gates of one scope, and how gates are stored by their tags.
 `GATE_ORDER`.
 """
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from paceline.core.gates.closures import CLOSURES, Closure, Pause
@@ -51,6 +53,7 @@ def decode_gate(tag: str, raw: object) -> Gate | None:
     return None if kind is None else msgspec.convert(raw, kind)
 
 
+@dataclass(slots=True, eq=False)
 class GateSet:
     """Mutable; owned by one scope. `in_order` is replaced, never changed, so it may be iterated while gates change.
     `rate_limit` and `header_budget` are those of them that are asked for at each call.
@@ -58,13 +61,10 @@ class GateSet:
     `unknown` keeps stored gates of a newer version as they are, so that a restart under this one loses nothing.
     """
 
-    __slots__ = ("header_budget", "in_order", "rate_limit", "unknown")
-
-    def __init__(self) -> None:
-        self.in_order: tuple[Gate, ...] = ()
-        self.rate_limit: RateLimit | None = None
-        self.header_budget: HeaderBudget | None = None
-        self.unknown: dict[str, object] = {}
+    in_order: tuple[Gate, ...] = ()
+    rate_limit: RateLimit | None = None
+    header_budget: HeaderBudget | None = None
+    unknown: dict[str, object] = field(default_factory=dict)
 
     def get(self, kind: type[AnyGate]) -> AnyGate | None:
         """Return the gate of that kind, if the scope has one. Ask for closures by their reason."""

@@ -101,24 +101,6 @@ class Lane:
     (an older `since`) stand in a heap beside it.
     """
 
-    __slots__ = (
-        "_early",
-        "_queue",
-        "account",
-        "checks",
-        "group",
-        "head",
-        "is_plain",
-        "is_spread",
-        "names",
-        "order",
-        "parent",
-        "scopes",
-        "size",
-        "watching",
-        "weight",
-    )
-
     head: Waiter
     """The first waiter. Valid only while `size` is above 0."""
 
@@ -205,8 +187,6 @@ class WatchTable:
     Runs that wait for a provider scope stand apart in `run_lanes` and are checked one by one: whether they need
     room depends on their session, so a refusal of the foremost proves nothing about the next.
     """
-
-    __slots__ = ("_heaps", "run_lanes")
 
     def __init__(self) -> None:
         self._heaps: dict[Scope, dict[Group, list[WatchEntry]]] = {}

@@ -24,8 +24,6 @@ from paceline.events import Event
 class Timers:
     """Two heaps. A scope's timer counts only while its `wake_at` is the same; a waiter's until it is gone."""
 
-    __slots__ = ("_count", "_patience", "_scopes")
-
     def __init__(self) -> None:
         self._scopes: list[tuple[float, int, Scope]] = []
         self._patience: list[tuple[float, int, Waiter]] = []
@@ -83,27 +81,6 @@ class Ledger:
     Nothing happens by time alone before `next_due`. `place_claims` are overdue waiters for whom places are kept,
     `lost` the slots whose lease ran out, `recent` the last grants, `origin` the unit that events name for now.
     """
-
-    __slots__ = (
-        "effects",
-        "lanes",
-        "lost",
-        "next_due",
-        "now",
-        "origin",
-        "place_claims",
-        "recent",
-        "scopes",
-        "seq",
-        "settings",
-        "shares",
-        "slot_timeout",
-        "slots",
-        "sweep_at",
-        "timers",
-        "waiters",
-        "watches",
-    )
 
     def __init__(self, settings: GovernorSettings, now: float, *, live: LiveSettings | None = None) -> None:
         self.settings = settings

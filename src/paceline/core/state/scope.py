@@ -9,8 +9,10 @@ Never here: who waits for the scope (`lane.py`), and what is decided (`decisions
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from paceline.core.gates.gate import NOW, Gate, GateEvent
+from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.order import GateSet
 from paceline.core.gates.usage_poll import DEFAULT_LAG_SECONDS, UsagePoll
 from paceline.core.limits import AdaptiveLimit, PlatformCap
@@ -28,6 +30,7 @@ def cooldown_seconds(is_provider: bool, setting: Cooldown, learnt: float | None)
     return (learnt or DEFAULT_LAG_SECONDS) if setting == "auto" else setting
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """The state of one scope, owned by one ledger. Optional parts are None until something needs them.
 
@@ -35,68 +38,43 @@ class Scope:
     again, `wake_at` is the time of the timer that counts.
     """
 
-    __slots__ = (
-        "adaptive",
-        "alert",
-        "calls",
-        "cap",
-        "claimed",
-        "configured",
-        "cooldown_setting",
-        "cooling",
-        "cools_by_account",
-        "counter",
-        "counts_until",
-        "gates",
-        "is_gated",
-        "is_key",
-        "is_provider",
-        "is_watched",
-        "lane_count",
-        "learner",
-        "learns",
-        "meter",
-        "mode",
-        "name",
-        "notify_from",
-        "open_cap",
-        "platform",
-        "reserve",
-        "spread_waiters",
-        "tokens",
-        "usage",
-        "used",
-        "waiting",
-        "wake_at",
-    )
+    name: str
+    configured: int | None
+    cooldown_setting: Cooldown
+    mode: HeadroomMode
+    reserve: float
+    meter: UsageMeter
+    is_provider: bool = False
+    is_key: bool = False
+    cools_by_account: bool = False
+    """Whether an account that shares its places may have another cooldown."""
+    used: int = 0
+    cooling: list[float] = field(default_factory=list)
+    claimed: int = 0
+    waiting: int = 0
+    spread_waiters: int = 0
+    lane_count: int = 0
+    is_watched: bool = False
+    wake_at: float | None = None
+    tokens: TokenEstimate = field(default_factory=TokenEstimate)
+    calls: CallLength = field(default_factory=CallLength)
+    adaptive: AdaptiveLimit | None = None
+    platform: PlatformCap | None = None
+    gates: GateSet = field(default_factory=GateSet)
+    usage: UsagePoll | None = None
+    cap: int = UNLIMITED
+    open_cap: int = UNLIMITED
+    is_gated: bool = False
+    learns: bool = False
+    alert: bool = False
+    notify_from: float = math.inf
+    counts_until: float = math.inf
+    counter: HeaderBudget | None = None
+    learner: HeaderBudget | None = None
 
-    def __init__(
-        self, name: str, configured: int | None, cooldown: Cooldown, mode: HeadroomMode, reserve: float, now: float
-    ) -> None:
-        self.name = name
-        self.is_provider = is_provider_scope(name)
-        self.is_key = name.startswith(KEY)
-        self.configured = configured
-        self.cooldown_setting = cooldown
-        self.cools_by_account = False
-        """Whether an account that shares its places may have another cooldown."""
-        self.mode = mode
-        self.reserve = reserve
-        self.used = 0
-        self.cooling: list[float] = []
-        self.claimed = 0
-        self.waiting = 0
-        self.spread_waiters = 0
-        self.lane_count = 0
-        self.is_watched = False
-        self.wake_at: float | None = None
-        self.meter = UsageMeter(now)
-        self.tokens = TokenEstimate()
-        self.calls = CallLength()
-        self.adaptive: AdaptiveLimit | None = None
-        self.platform: PlatformCap | None = None
-        self.gates = GateSet()
-        self.usage: UsagePoll | None = None
+    def __post_init__(self) -> None:
+        self.is_provider = is_provider_scope(self.name)
+        self.is_key = self.name.startswith(KEY)
         self.refresh()
 
     # -- counts and limits -------------------------------------------------------------------

@@ -16,6 +16,7 @@ from paceline.core.state.fairness import FairShares, Group, weight_of
 from paceline.core.state.lane import Lane, LiveSlot, WatchTable
 from paceline.core.state.limit_table import LimitTable, PatternTable, RateTable
 from paceline.core.state.scope import Scope
+from paceline.core.state.usage_meter import UsageMeter
 from paceline.core.values.scopes import KEY, SESSIONS, UNNAMED_MODEL, ScopePattern, canonical_scope
 from paceline.core.values.settings import Cooldown, GovernorSettings, HeadroomMode, Rate
 from paceline.core.values.tickets import Ticket
@@ -34,8 +35,6 @@ class LiveSettings(msgspec.Struct, frozen=True):
 class ScopeTable:
     """All scopes, and the tables of what is configured for each."""
 
-    __slots__ = ("by_name", "cooldowns", "limits", "modes", "rates", "reserves", "settings")
-
     def __init__(self, settings: GovernorSettings, live: LiveSettings, now: float) -> None:
         self.settings = settings
         self.limits = LimitTable(settings.limits, live.limits)
@@ -53,7 +52,7 @@ class ScopeTable:
         scope = self.by_name.get(name)
         if scope is None:
             cooldown, mode, reserve = self.cooldown_of(name), self.mode_of(name), self.reserve_of(name)
-            scope = Scope(name, self.limits.configured(name), cooldown, mode, reserve, now)
+            scope = Scope(name, self.limits.configured(name), cooldown, mode, reserve, UsageMeter(now))
             if name in self.settings.usage_scopes:
                 scope.usage = UsagePoll(self.settings.usage_interval, self.settings.usage_timeout)
             if (rate := self.rates.lookup(name)) is not None:
@@ -112,8 +111,6 @@ TableKey = tuple[tuple[str, ...], str, int, str | None, bool]
 
 class LaneTable:
     """All lanes. `of_session` has the lanes of each live session's runs, by the session's ticket."""
-
-    __slots__ = ("_scopes", "_shares", "_slots", "_tidy_at", "_watches", "by_key", "of_session")
 
     def __init__(
         self, scopes: ScopeTable, shares: FairShares, watches: WatchTable, slots: Mapping[str, LiveSlot]

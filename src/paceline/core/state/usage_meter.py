@@ -5,6 +5,7 @@ start.
 """
 
 import math
+from dataclasses import dataclass
 
 import msgspec
 
@@ -27,6 +28,7 @@ class Use(msgspec.Struct, frozen=True):
         return self.seconds / size.seconds if size.seconds > 0 else 0.0
 
 
+@dataclass(slots=True, eq=False)
 class UsageMeter:
     """The running totals of one scope.
 
@@ -34,13 +36,10 @@ class UsageMeter:
     With the places that are live it gives the seconds held at any time, without a step for each slot.
     """
 
-    __slots__ = ("began_at", "place_balance", "starts", "tokens")
-
-    def __init__(self, now: float) -> None:
-        self.began_at = now
-        self.place_balance = 0.0
-        self.starts = 0
-        self.tokens = 0.0
+    began_at: float
+    place_balance: float = 0.0
+    starts: int = 0
+    tokens: float = 0.0
 
     def use(self, live: int, now: float) -> Use:
         """Return what was used up to now, with `live` places held."""
