@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline.core.decisions.admission import admit_ready, admit_unblocked, blocker, dequeue, enqueue, is_excess
-from paceline.core.decisions.explanation import deferred
+from paceline.core.decisions.explanation import deferred, scope_status
 from paceline.core.decisions.outcomes import add_tokens, on_canary_lost, on_success
 from paceline.core.decisions.reactions import hold_account, react
-from paceline.core.decisions.scope_view import scope_status
 from paceline.core.decisions.time_effects import move_to, wake
 from paceline.core.gates.closures import ACCOUNT_HOLD, LOGIN_DOUBT, OUTAGE, Pause
 from paceline.core.gates.header_budget import HeaderBudget

@@ -65,7 +65,7 @@ def test_a_doubted_closing_that_is_confirmed_counts_as_the_first_refusal() -> No
     governor = governor_with(2)
     close(governor, "s1", 15.0, confidence=0.5)
     governor.report(ACCOUNT, QuotaClosed(window="5h", source="text", ticket="s0"), now=20.0)
-    assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_LOOK_SECONDS[0])
+    assert belief(governor, 20.0)[:2] == ("closed", 20.0 + EARLY_LOOK_SECONDS)
 
 
 def test_the_step_down_of_a_closing_in_doubt_is_undone_once_the_canary_confirms_the_window() -> None:

@@ -22,20 +22,29 @@ AnyGate = TypeVar("AnyGate", bound="Gate")
 class ScopeView(Protocol):
     """What a gate may read of its scope."""
 
-    name: str
-    reserve: float
-    waiting: int
-    spread_waiters: int
-    cap: int
-    platform: PlatformCap | None
-    tokens: TokenEstimate
-    calls: CallLength
-    adaptive: AdaptiveLimit | None
-
+    @property
+    def name(self) -> str: ...
     @property
     def live(self) -> int: ...
     @property
+    def reserve(self) -> float: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def spread_waiters(self) -> int: ...
+    @property
     def is_full(self) -> bool: ...
+    @property
+    def cap(self) -> int: ...
+    @property
+    def platform(self) -> PlatformCap | None: ...
+    @property
+    def tokens(self) -> TokenEstimate: ...
+    @property
+    def calls(self) -> CallLength: ...
+    @property
+    def adaptive(self) -> AdaptiveLimit | None: ...
+
     def use(self, now: float) -> Use:
         """Return what the slots of the scope have used up to now."""
 

@@ -17,7 +17,7 @@ import msgspec
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
 from paceline.core.gates.reopening import (
     CONTRADICTED_LOOK_SECONDS,
-    EARLY_LOOK_SECONDS,
+    LONGEST_LOOK_SECONDS,
     RESET_WOBBLE_SECONDS,
     UNTRUSTED_CONFIDENCE,
     WAVE_STARTS,
@@ -247,7 +247,7 @@ class Window(RelativeTimes):
         resets = self.reopening.stated if self.resets_at is None else (self.resets_at, *self.reopening.stated)
         if self.probe_at is not None:
             is_at_reset = self.probe_at in map(first_look, resets)
-            self.probe_at -= max(0.0, seconds - EARLY_LOOK_SECONDS[-1]) if is_at_reset else seconds
+            self.probe_at -= max(0.0, seconds - LONGEST_LOOK_SECONDS) if is_at_reset else seconds
         if self.plan_from is not None:
             self.plan_from = (self.plan_from[0] - seconds, self.plan_from[1])
         self.period.shift(seconds)

@@ -39,10 +39,12 @@ def jitter(ticket_id: str, window: str) -> float:
 UNKNOWN_LOOK_SECONDS = (300.0, 900.0, 1800.0, 3600.0)
 """Waits between looks where no reset is known, or an implausible one: soon at first, then hourly, because each look
 costs a refusal."""
-EARLY_LOOK_SECONDS = (2700.0, 5400.0, 10800.0, 21600.0)
-"""Waits between looks before a believed reset: text that states one is wrong often enough, and 45 min cost few."""
-READ_LOOK_SECONDS = (7200.0, 14400.0, 21600.0)
-"""The same where readings of the window came with the reset: those are seldom wrong."""
+EARLY_LOOK_SECONDS = 2700.0
+"""The first look before a believed reset: text states wrong ones often enough. Each wait doubles."""
+READ_LOOK_SECONDS = 7200.0
+"""The first look where readings of the window came with the reset: those are seldom wrong."""
+LONGEST_LOOK_SECONDS = 6 * 3600.0
+"""The longest time without a look: providers sometimes reopen long windows days early, and a look costs little."""
 CONTRADICTED_LOOK_SECONDS = 90.0
 """The wait where the closing contradicts what was just reported: a wrong closing costs minutes, a look one start."""
 LATE_LOOK_SECONDS = (5.0, 15.0, 60.0, 120.0, 300.0, 600.0, 900.0, 900.0, 900.0, 1800.0, 3600.0)
@@ -171,7 +173,8 @@ class Reopening(msgspec.Struct):
         elif ahead == math.inf or not is_plausible:
             look_at = min(ahead, now + _nth(UNKNOWN_LOOK_SECONDS, tried))
         else:
-            look_at = min(ahead, now + _nth(READ_LOOK_SECONDS if is_read else EARLY_LOOK_SECONDS, tried))
+            early = (READ_LOOK_SECONDS if is_read else EARLY_LOOK_SECONDS) * 2.0 ** min(tried, 3)
+            look_at = min(ahead, now + min(early, LONGEST_LOOK_SECONDS))
             if self.surprises:
                 look_at = min(look_at, max(ahead - SURPRISE_SPAN_SECONDS, now + SURPRISE_LOOK_SECONDS))
         if end_of_period is None or end_of_period <= now + AFTER_RESET_SECONDS[1]:

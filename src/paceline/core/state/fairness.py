@@ -1,7 +1,6 @@
 """Shares between groups: each gets slot-seconds by its weight, and hoards no credit while it has nothing to run."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 LARGEST_EXPONENT = 32
 """Priorities beyond this make no difference: a share of 1 in 4 billion is none, and larger powers overflow a float."""
@@ -10,17 +9,19 @@ KEPT_IDLE_GROUPS = 256
 """Groups without work whose use is remembered: more campaigns than anybody alternates between."""
 
 
-@dataclass(slots=True, eq=False)
 class Group:
     """One party that shares capacity by its weight. `accrued` are slot-seconds up to `accrued_at`."""
 
-    name: str | int
-    index: int
-    weight: float
-    accrued_at: float
-    accrued: float = 0.0
-    live: int = 0
-    waiting: int = 0
+    __slots__ = ("accrued", "accrued_at", "index", "live", "name", "waiting", "weight")
+
+    def __init__(self, name: str | int, index: int, weight: float, now: float) -> None:
+        self.name = name
+        self.index = index
+        self.weight = weight
+        self.accrued = 0.0
+        self.accrued_at = now
+        self.live = 0
+        self.waiting = 0
 
     def value(self, mean_slot: float, now: float) -> float:
         """Return what the group has used, and is about to use, for its weight. The smallest value is next."""
