@@ -30,7 +30,7 @@ def current_author() -> str | None:
 
 def signature() -> dict[str, object]:
     """Return the field of an event that says who made the change; nothing for what an engine does by itself."""
-    author = current_author()
+    author = _requester.get() or _person
     return {} if author is None else {"by": author}
 
 

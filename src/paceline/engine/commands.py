@@ -100,13 +100,13 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_plan(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Store a validated plan as a campaign, or as more units of one."""
-    events = [_event("add", plan.campaign.name, now)]
+    events = [command_log.event_of("campaigns", now=now, action="add", target=plan.campaign.name)]
     return store.add_campaign(plan.campaign, plan.units, update=update, now=now, events=events)
 
 
 async def add_plan_in_steps(store: Store, plan: Plan, *, update: bool, now: float) -> Added:
     """Add a plan as `add_plan` does, without holding up the event loop."""
-    events = [_event("add", plan.campaign.name, now)]
+    events = [command_log.event_of("campaigns", now=now, action="add", target=plan.campaign.name)]
     return await import_in_steps(store, plan, update=update, now=now, events=events)
 
 
@@ -214,16 +214,12 @@ def _replace(store: Store, campaigns: Sequence[Campaign], action: Action, now: f
     with store.together():
         for campaign in campaigns:
             store.set_campaign(campaign)
-        store.append_events([_event(action, campaign.name, now) for campaign in campaigns])
+            _record(store, action, campaign.name, now)
 
 
 def _record(store: Store, action: Action, target: str, now: float) -> None:
-    store.append_events([_event(action, target, now)])
-
-
-def _event(action: Action, target: str, now: float) -> Event:
-    """Return what was done to a campaign or unit, and by whom. Engines then read it again."""
-    return command_log.event_of("campaigns", now=now, action=action, target=target)
+    """Store what was done to a campaign or unit, and by whom. Engines then read it again."""
+    command_log.send(store, "campaigns", now=now, action=action, target=target)
 
 
 # -- units ---------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from paceline import errors
 from paceline.agents import AgentProfile
 from paceline.agents.account import GatewayAddress, login_on
 from paceline.clock import Clock, seconds_since_boot
@@ -34,16 +35,6 @@ from paceline.engine.session.unit_stages import UnitStages
 from paceline.engine.session.window_landing import Landings
 from paceline.engine.settings import NO_ACCOUNT, EngineSettings
 from paceline.engine.store_outage import StoreOutage
-from paceline.errors import (
-    OUTAGES,
-    EngineBusy,
-    LeadLost,
-    PacelineError,
-    StoreDamaged,
-    StoreError,
-    StoreGone,
-    StoreTooNew,
-)
 from paceline.events import Event
 from paceline.executors.interface import Executor
 from paceline.hosts.jobs import BackgroundJobs
@@ -165,11 +156,11 @@ class Engine:
             if self.outage.since is not None:
                 self.outage.end()
             return found
-        except (EngineBusy, StoreDamaged, StoreGone, StoreTooNew):
+        except (errors.EngineBusy, errors.StoreDamaged, errors.StoreGone, errors.StoreTooNew):
             self._leads = False  # nothing more is stored; sessions continue under their supervisors
             raise
         except Exception as error:
-            if isinstance(error, StoreError):
+            if isinstance(error, errors.StoreError):
                 self.outage.begin(error)
             else:
                 log.exception("a pass failed; the next one recovers")
@@ -214,7 +205,7 @@ class Engine:
         if gateway is not None:
             self.settings = msgspec.structs.replace(self.settings, gateway=gateway)
         if not self.lead.take(now):
-            raise EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
+            raise errors.EngineBusy("another engine runs this home; stop it first, or use another PACELINE_HOME")
         self._leads = True
         self.governor = load_governor(self.store, self.settings.governor, now)
         may_grant = (lambda: self.lead.is_trusted) if self.lead.is_shared else None
@@ -257,15 +248,9 @@ class Engine:
         """When the last pass began, by `elapsed`."""
         every_host = with_own_machine(settings, hosts.states, fleet_name=hosts.fleet_name)
         queues = TicketQueues(governor, settings, self.lead.owner, hosts=every_host)
-        parts = EngineParts(
-            store=store,
-            driver=driver,
-            hosts=hosts,
-            settings=settings,
-            queues=queues,
-            journal=EngineJournal(store, driver, queues, self._listeners),
-        )
-        self.queues, self.journal, self._ended = queues, parts.journal, parts.ended
+        journal = EngineJournal(store, driver, queues, self._listeners)
+        parts = EngineParts(store=store, driver=driver, hosts=hosts, settings=settings, queues=queues, journal=journal)
+        self.queues, self.journal, self._ended = queues, journal, parts.ended
         self.campaigns, self.live = parts.campaigns, parts.live
         self._stages = UnitStages(parts)
         self.monitor = SessionMonitor(parts, self._stages)
@@ -309,7 +294,7 @@ class Engine:
                 self.journal.save(now)
                 self.leases.note_presence(now, at_once=True)
                 self.journal.commands.save()
-        except (LeadLost, *OUTAGES) as error:
+        except (errors.LeadLost, *errors.OUTAGES) as error:
             log.warning("ended without storing it; the next engine continues from what was stored last: %s", error)
         finally:
             if has_led or self.lead.is_shared:
@@ -323,7 +308,7 @@ class Engine:
             now = self.clock.now()
             self._apply_commands(now)
             self.driver.advance(now)
-            self.wake()
+            self.woken.set()
 
     def emit(self, name: str, *, scope: str | None = None, unit: str | None = None, **fields: object) -> None:
         """Store an event with the next pass."""
@@ -442,9 +427,9 @@ class Engine:
         for command in commands:
             try:
                 self._carry_out(command.event, now)
-            except StoreError:
+            except errors.StoreError:
                 raise  # it is read again by the next pass
-            except (PacelineError, msgspec.ValidationError, KeyError) as error:
+            except (errors.PacelineError, msgspec.ValidationError, KeyError) as error:
                 log.warning("a command could not be carried out: %s: %s", command.event.name, error)
         if commands:
             self.journal.flush()
@@ -493,7 +478,7 @@ class Engine:
         if 0 <= now - self._renewed_at < self.settings.lease / 3:
             return
         if not self.lead.take(now):
-            raise LeadLost("another engine has taken the lead of this home")
+            raise errors.LeadLost("another engine has taken the lead of this home")
         until = now + self.settings.lease
         attempts = (*self.live.values(), *self._stages.preparing.values(), *self._stages.staged.values())
         fences = {attempt.unit.id: attempt.unit.fence for attempt in attempts}

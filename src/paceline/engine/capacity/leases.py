@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from paceline import errors
 from paceline.clock import TimerHandle
 from paceline.core import Deferred, Granted, Verdict
 from paceline.core.decisions.time_effects import CLOCK_STEP_SECONDS
@@ -24,16 +25,6 @@ from paceline.engine.capacity.external_slots import LOST_GRACE_SECONDS, TICKET_P
 from paceline.engine.capacity.governor_state import save_governor
 from paceline.engine.command_log import stored_number
 from paceline.engine.session.live_session import LiveSession
-from paceline.errors import (
-    CapacityError,
-    InvalidDuration,
-    InvalidInput,
-    PacelineError,
-    SlotLost,
-    StoreError,
-    TicketConflict,
-    UnknownName,
-)
 from paceline.events import Event
 from paceline.limiter.governor_driver import GovernorDriver
 from paceline.limiter.threads import running_loop
@@ -199,7 +190,7 @@ class Leases:
         """Report what the provider answered to the holder of the slot."""
         slot = self._granted_slot(slot_id)
         if slot.scopes[-1] in POOLS:
-            raise InvalidInput(f"slot {slot_id} is of no provider; report with a slot of one, or name its scope")
+            raise errors.InvalidInput(f"slot {slot_id} is of no provider; report with a slot of one, or name its scope")
         now = self._clock.now()
         self._report(slot.scopes[-1], replace(signal, ticket=ticket_of(slot).id), now)
         self._driver.advance(now)
@@ -253,7 +244,7 @@ class Leases:
             return None
         asked = (slot.scopes, slot.session, slot.priority, slot.since, slot.lease.ttl)
         if asked != (scopes, request.session, request.priority, request.since, request.ttl):
-            raise TicketConflict("idempotency_key was used for another request; use a new one for each slot")
+            raise errors.TicketConflict("idempotency_key was used for another request; use a new one for each slot")
         return slot
 
     def _new_slot(self, request: SlotRequest, scopes: tuple[str, ...]) -> StoredSlot:
@@ -275,11 +266,11 @@ class Leases:
     def _granted_slot(self, slot_id: str) -> StoredSlot:
         self._check_open()
         if slot_id in self._lost:
-            raise SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
+            raise errors.SlotLost(f"the lease of slot {slot_id} was not renewed in time; its place is given on")
         slot = self.slots.get(slot_id)
         if slot is not None and slot.lease is not None and slot.granted_at is not None:
             return slot
-        raise UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
+        raise errors.UnknownName(f"there is no slot {slot_id!r:.80}: it was released, or its lease ran out long ago")
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -322,7 +313,7 @@ class Leases:
     async def _stored_grant(self, slot_id: str) -> StoredSlot:
         slot = self.slots.get(slot_id)
         if slot is None:
-            raise SlotLost(f"the slot {slot_id} was released while this call waited for it")
+            raise errors.SlotLost(f"the slot {slot_id} was released while this call waited for it")
         await self._stored()
         return slot
 
@@ -463,7 +454,7 @@ class Leases:
                 self.save()
         except Exception as error:
             failure = error  # its callers get it; the next save includes what is unsaved
-            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, StoreError))
+            log.warning("slots could not be stored: %s", error, exc_info=not isinstance(error, errors.StoreError))
         for each in waiting:
             _complete(each, failure)
 
@@ -574,13 +565,13 @@ class Leases:
         for slot in waiting:
             try:
                 self._ask(slot, now)
-            except PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
+            except errors.PacelineError as error:  # limits have changed so that its scopes cannot be requested any more
                 log.warning("the request for slot %s was dropped: %s", slot.id, error)
                 self._unsaved[slot.id] = None
 
 
-def _closed_error() -> CapacityError:
-    return CapacityError("the engine is stopping; ask again when it is back")
+def _closed_error() -> errors.CapacityError:
+    return errors.CapacityError("the engine is stopping; ask again when it is back")
 
 
 def _complete(waiting: "asyncio.Future[Any]", outcome: object) -> None:
@@ -600,12 +591,13 @@ def _check_request(request: SlotRequest) -> tuple[str, ...]:
         ("ttl", request.ttl, SHORTEST_TTL, LONGEST_TTL),
     ):
         if not least <= value <= most:  # not a number is neither
-            raise InvalidDuration(f"{name} must be {least:g} to {most:g} seconds; got {value}")
+            raise errors.InvalidDuration(f"{name} must be {least:g} to {most:g} seconds; got {value}")
     if not -LARGEST_PRIORITY <= request.priority <= LARGEST_PRIORITY:
-        raise InvalidInput(f"priority must be from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}; got {request.priority}")
+        most, asked = LARGEST_PRIORITY, request.priority
+        raise errors.InvalidInput(f"priority must be from -{most} to {most}; got {asked}")
     if request.since is not None and not math.isfinite(request.since):
-        raise InvalidInput(f"since must be a time in seconds; got {request.since}")
+        raise errors.InvalidInput(f"since must be a time in seconds; got {request.since}")
     for name, text in (("session", request.session), ("idempotency_key", request.idempotency_key)):
         if text is not None and (not 0 < len(text) <= LONGEST_TEXT or not is_unicode(text)):
-            raise InvalidInput(f"{name} must be text of 1 to {LONGEST_TEXT} characters")
+            raise errors.InvalidInput(f"{name} must be text of 1 to {LONGEST_TEXT} characters")
     return scopes

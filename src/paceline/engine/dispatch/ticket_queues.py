@@ -316,14 +316,8 @@ def _first_of_each(wanted: list[TicketQueue], most: int) -> list[TicketQueue]:
 
 def session_ticket(attempt_id: str, campaign: Campaign, scopes: tuple[str, ...]) -> Ticket:
     """Return the ticket of an attempt. It needs no lease: the engine knows when the session is over."""
-    return Ticket(
-        attempt_id,
-        scopes,
-        group=campaign.name,
-        priority=campaign.priority,
-        leased=False,
-        spread=campaign.strategy == "spread",
-    )
+    spread = campaign.strategy == "spread"
+    return Ticket(attempt_id, scopes, group=campaign.name, priority=campaign.priority, leased=False, spread=spread)
 
 
 def unit_ticket(

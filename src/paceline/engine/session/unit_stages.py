@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from paceline import errors, workspaces
 from paceline.agents import Task, load_agent
 from paceline.core import Granted
 from paceline.core.unit_lifecycle import AttemptOutcome, Policy, transition_after
@@ -29,18 +30,6 @@ from paceline.engine.capacity.breaker import MOST_FAULTS_OF_UNIT, CampaignBreake
 from paceline.engine.journal import EngineParts
 from paceline.engine.session.live_session import STOPPED_EARLY, Attempt, LiveSession, outcome_of_request, with_result
 from paceline.engine.settings import this_host
-from paceline.errors import (
-    HostLost,
-    InvalidInput,
-    LinkDown,
-    NoRoomForSession,
-    NotJoined,
-    PacelineError,
-    StoreError,
-    UnfitHost,
-    WorkspaceError,
-    WorkspaceLost,
-)
 from paceline.events import Event
 from paceline.executors.interface import Handle, printed_tail
 from paceline.hosts.leader.workspace_cleanup import WorkspaceTombstone, leave_tombstones
@@ -50,21 +39,6 @@ from paceline.store import CheckRound
 from paceline.store.interface import Campaign, Keep, OutcomeRecord, Phase, Unit
 from paceline.store.rules import split_unit_id
 from paceline.store.unit_result import SessionEnd, SessionFacts, UnitResult
-from paceline.workspaces import (
-    Change,
-    Prepared,
-    WorkspaceLocation,
-    commit_all,
-    commit_and_remove,
-    finish_setup,
-    location_of,
-    mapped_path,
-    patch_file,
-    prepare,
-    stored_location,
-    unused_location,
-    write_patch,
-)
 
 log = logging.getLogger("paceline.engine")
 
@@ -127,7 +101,7 @@ class UnitStages:
         self.preparing: dict[str, Attempt] = {}
         self.staged: dict[str, Attempt] = {}
         """The work of units whose sessions ended well."""
-        self.removals: list[tuple[Unit, WorkspaceLocation, Future[None]]] = []
+        self.removals: list[tuple[Unit, workspaces.WorkspaceLocation, Future[None]]] = []
         """The workspaces that are being removed."""
         self.delivered: dict[str, Event] = {}
         """The events of the deliveries that `step` has yielded, by unit. They are stored with the outcomes."""
@@ -178,10 +152,10 @@ class UnitStages:
         for unit, place, job in over:
             try:
                 job.result()
-            except HostLost:
+            except errors.HostLost:
                 tombstone = WorkspaceTombstone(host=unit.result.host or "", unit=unit.id, place=place)
                 leave_tombstones(self._store, [tombstone])
-            except (PacelineError, OSError) as error:
+            except (errors.PacelineError, OSError) as error:
                 log.warning("the workspace of %s stays: %s", unit.id, error)
 
     # -- before the session --------------------------------------------------------------------
@@ -194,7 +168,7 @@ class UnitStages:
         if host.name:  # the folder that the plan names may not exist there
             settings = msgspec.structs.replace(settings, root=None)
         name, spec = work.campaign.name, unit.spec
-        work.folder = location_of(settings, name, spec.id, spec.cwd, host.home, unit.result)
+        work.folder = workspaces.location_of(settings, name, spec.id, spec.cwd, host.home, unit.result)
         port_base = unit.result.port_base if unit.result.workspace else None
         self._ports.pop(unit.id, None)
         waiting = [
@@ -209,7 +183,7 @@ class UnitStages:
         work.unit, work.stage = with_result(unit, port_base=port_base), "find"
         work.keeps_slots = bool(self._hosts.remote_states())
         if unit.result.workspace is None:
-            work.job = host.jobs.start(unused_location, work.folder)
+            work.job = host.jobs.start(workspaces.unused_location, work.folder)
         else:
             self._make(work, work.folder)
         self.preparing[unit.id] = work
@@ -218,7 +192,7 @@ class UnitStages:
         """Return the unit for a host. What lies on another starts over; its checks count, so that it ends."""
         result = unit.result
         before = self._hosts.machine_of(result)
-        place = stored_location(result)
+        place = workspaces.stored_location(result)
         if place is not None and before != host:
             if before:
                 leave_tombstones(self._store, [WorkspaceTombstone(host=before, unit=unit.id, place=place)])
@@ -236,10 +210,10 @@ class UnitStages:
                 wait = AttemptOutcome(ending="yielded", reason="its campaign was paused before its session began")
             try:
                 is_over = self._continue_preparation(work, wait, now)
-            except StoreError:
+            except errors.StoreError:
                 self.drop(unit_id, now)  # the recovery of the next pass gives the unit back
                 raise
-            except PacelineError as error:
+            except errors.PacelineError as error:
                 is_over, work.outcome = True, outcome_of_error(error, now)
             except Exception as error:
                 log.exception("the workspace of %s could not be made; the others continue", unit_id)
@@ -257,7 +231,7 @@ class UnitStages:
         work.unit = with_result(work.unit, is_preparing=False)
         try:
             return self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
-        except StoreError:
+        except errors.StoreError:
             self._governor.abandon(work.ticket.id, now=now)  # nobody else knows of its slot by now
             raise
 
@@ -270,10 +244,10 @@ class UnitStages:
         if work.job is None or not work.job.done():
             return False
         result, work.job = work.job.result(), None
-        if isinstance(result, WorkspaceLocation):
+        if isinstance(result, workspaces.WorkspaceLocation):
             self._make(work, result)
             return False
-        if not isinstance(result, Prepared):  # the setup is over
+        if not isinstance(result, workspaces.Prepared):  # the setup is over
             if not work.keeps_slots:  # it waits for a session, with its ports and what its agent must know
                 work.unit = with_note(work.unit, LOST_NOTE) if work.was_lost else work.unit
                 self._ports[work.unit.id] = work.unit.result.port_base
@@ -289,14 +263,14 @@ class UnitStages:
         work.stage = "setup"
         return self._begin_setup(work, wait, now)
 
-    def _make(self, work: Attempt, folder: WorkspaceLocation) -> None:
+    def _make(self, work: Attempt, folder: workspaces.WorkspaceLocation) -> None:
         """Store where the workspace lies, then make it."""
         work.folder, work.stage = folder, "make"
         where = fields_of(UnitResult, folder) | {"workspace": folder.path}
         work.unit = with_result(work.unit, is_preparing=True, **where)
         self._store.save_progress(work.unit.id, work.unit.fence, phase=None, result=work.unit.result)
         assert work.campaign.workspace is not None
-        work.job = self._hosts.of_unit(work.unit).jobs.start(prepare, folder, work.campaign.workspace)
+        work.job = self._hosts.of_unit(work.unit).jobs.start(workspaces.prepare, folder, work.campaign.workspace)
 
     def _begin_setup(self, work: Attempt, wait: AttemptOutcome | None, now: float) -> bool:
         """Start the setup once it has a place, on another host at once. Returns whether it must wait."""
@@ -328,11 +302,11 @@ class UnitStages:
             work.outcome = AttemptOutcome(ending="lost", reason="its setup was ended from outside")
             return True
         if not end.has_passed:
-            failed = UnfitHost if host.name else WorkspaceError
+            failed = errors.UnfitHost if host.name else errors.WorkspaceError
             raise failed(f"the setup failed {_how(end)}")
         assert work.folder is not None
         work.stage = "finish"
-        work.job = host.jobs.start(finish_setup, work.folder)
+        work.job = host.jobs.start(workspaces.finish_setup, work.folder)
         return False
 
     # -- after the session ---------------------------------------------------------------------
@@ -371,15 +345,15 @@ class UnitStages:
             work.campaign = self._campaigns.get(work.campaign.name, work.campaign)
             try:
                 outcome = self._move_on(work, now)
-            except StoreError:  # what is stored is the truth, and the recovery of the next pass continues from there
+            except errors.StoreError:  # what is stored is the truth: the recovery of the next pass continues from there
                 del self.staged[work.unit.id]
                 self._governor.abandon(work.command_ticket.id, now=now)
                 raise
-            except PacelineError as error:
+            except errors.PacelineError as error:
                 outcome = self._after_error(work, error, now)
             except Exception as error:
                 log.exception("the %s of %s failed; the others continue", work.stage, work.unit.id)
-                outcome = self._after_error(work, WorkspaceError(f"{type(error).__name__}: {error}"), now)
+                outcome = self._after_error(work, errors.WorkspaceError(f"{type(error).__name__}: {error}"), now)
             if outcome is not None:
                 del self.staged[work.unit.id]
                 yield self._record(work, outcome, now)
@@ -419,19 +393,19 @@ class UnitStages:
                 work.handle = host.begin(command_order(work, command, self._key_variables))
             case "patch":
                 place = workspace_place(work.unit, campaign, host.home)
-                work.job = host.jobs.start(write_patch, place, self._patch_of(work))
+                work.job = host.jobs.start(workspaces.write_patch, place, self._patch_of(work))
             case _:
                 return self._delivered(work)
         return None
 
     def _patch_of(self, work: Attempt) -> Path:
         """Return the file in the leader's home that the change is delivered to."""
-        return patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
+        return workspaces.patch_file(self._hosts.local.home, work.campaign.name, work.unit.spec.id)
 
     def _start_commit(self, work: Attempt) -> None:
         host = self._hosts.of_unit(work.unit)
         place = workspace_place(work.unit, work.campaign, host.home)
-        work.job = host.jobs.start(commit_all, place, commit_message(work.unit.id))
+        work.job = host.jobs.start(workspaces.commit_all, place, commit_message(work.unit.id))
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -479,7 +453,7 @@ class UnitStages:
 
     def _read_job(self, work: Attempt, job: Future[object]) -> AttemptOutcome | None:
         work.job, result = None, job.result()
-        if not isinstance(result, Change):
+        if not isinstance(result, workspaces.Change):
             return self._delivered(work, to=str(self._patch_of(work)))
         lines = {"lines_added": result.lines_added, "lines_removed": result.lines_removed}
         work.unit = with_result(work.unit, commit=result.commit, files_changed=result.files_changed, **lines)
@@ -507,15 +481,15 @@ class UnitStages:
 
     # -- a check, a commit or a delivery that could not do its work --------------------------------
 
-    def _after_error(self, work: Attempt, error: PacelineError, now: float) -> AttemptOutcome | None:
+    def _after_error(self, work: Attempt, error: errors.PacelineError, now: float) -> AttemptOutcome | None:
         """Return the outcome if only a person can help. Else the stage is tried again."""
         work.job = None
         self._governor.abandon(work.command_ticket.id, now=now)
-        if isinstance(error, HostLost):
+        if isinstance(error, errors.HostLost):
             return AttemptOutcome(ending="lost", reason=str(error))
-        if isinstance(error, WorkspaceError) and not error.is_campaigns:
+        if isinstance(error, errors.WorkspaceError) and not error.is_campaigns:
             return AttemptOutcome(ending="barred", reason=str(error))
-        if isinstance(error, NoRoomForSession | LinkDown | NotJoined):
+        if isinstance(error, errors.NoRoomForSession | errors.LinkDown | errors.NotJoined):
             work.retry_at = now + RETRY_SECONDS  # a full disk or a cut link is nobody's fault
             return None
         return self._try_later(work, f"the {work.stage} failed: {error}", now)
@@ -579,10 +553,10 @@ class UnitStages:
             if settings is None or settings.kind != "worktree" or step not in REMOVED_AFTER[settings.keep]:
                 continue
             unit = self._store.unit(record.unit_id)
-            place = None if unit is None else stored_location(unit.result)
+            place = None if unit is None else workspaces.stored_location(unit.result)
             if campaign is not None and unit is not None and place is not None:
                 message = commit_message(unit.id) if campaign.commit and step != "succeed" else None
-                job = self._hosts.named(unit.result.host).jobs.start(commit_and_remove, place, message)
+                job = self._hosts.named(unit.result.host).jobs.start(workspaces.commit_and_remove, place, message)
                 self.removals.append((unit, place, job))
 
 
@@ -616,10 +590,10 @@ def commit_message(unit_id: str) -> str:
     return "{}: {}".format(*split_unit_id(unit_id))
 
 
-def workspace_place(unit: Unit, campaign: Campaign, home: Path) -> WorkspaceLocation:
+def workspace_place(unit: Unit, campaign: Campaign, home: Path) -> workspaces.WorkspaceLocation:
     """Return where the workspace of the unit lies. Its campaign must have workspaces."""
     assert campaign.workspace is not None
-    return location_of(campaign.workspace, campaign.name, unit.spec.id, unit.spec.cwd, home, unit.result)
+    return workspaces.location_of(campaign.workspace, campaign.name, unit.spec.id, unit.spec.cwd, home, unit.result)
 
 
 def placed(unit: Unit, campaign: Campaign, home: Path) -> Unit:
@@ -627,7 +601,7 @@ def placed(unit: Unit, campaign: Campaign, home: Path) -> Unit:
     if campaign.workspace is None or unit.result.workspace is None:
         return unit
     place = workspace_place(unit, campaign, home)
-    output = None if unit.spec.output is None else mapped_path(place, unit.spec.output)
+    output = None if unit.spec.output is None else workspaces.mapped_path(place, unit.spec.output)
     return msgspec.structs.replace(unit, spec=msgspec.structs.replace(unit.spec, cwd=place.cwd, output=output))
 
 
@@ -637,18 +611,18 @@ def with_note(unit: Unit, note: str) -> Unit:
     return msgspec.structs.replace(unit, result=msgspec.structs.replace(unit.result, feedback=feedback))
 
 
-def outcome_of_error(error: PacelineError, now: float) -> AttemptOutcome:
+def outcome_of_error(error: errors.PacelineError, now: float) -> AttemptOutcome:
     """Return the outcome of an attempt whose workspace could not be made or used."""
     match error:
-        case HostLost():
+        case errors.HostLost():
             return AttemptOutcome(ending="lost", reason=str(error))
-        case UnfitHost():
+        case errors.UnfitHost():
             return AttemptOutcome(ending="not_started", reason=str(error))
-        case NoRoomForSession() | LinkDown() | NotJoined():
+        case errors.NoRoomForSession() | errors.LinkDown() | errors.NotJoined():
             return AttemptOutcome(ending="unreachable", reason=str(error), resume_at=now + RETRY_SECONDS)
-        case WorkspaceLost():
+        case errors.WorkspaceLost():
             return AttemptOutcome(ending="barred", reason=f"workspace lost: {error}")
-        case WorkspaceError(is_campaigns=False) | InvalidInput():
+        case errors.WorkspaceError(is_campaigns=False) | errors.InvalidInput():
             return AttemptOutcome(ending="barred", reason=str(error))
     return AttemptOutcome(ending="campaign_fault", reason=str(error), resume_at=now + RETRY_SECONDS)
 
