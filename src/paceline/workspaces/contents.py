@@ -50,7 +50,7 @@ def cloned_submodules(top: str, common: str, commit: str, names: tuple[str, ...]
     """Yield the submodules of a commit, also nested ones, whose commits the main tree has."""
     for name, path, wanted in _submodules_of_commit(_bare(common), commit):
         clone = _clone_of(top, common, name, path)
-        if clone is not None and has_commit(clone, wanted):
+        if clone is not None and commit_in(_bare(clone), wanted) is not None:
             yield SubmoduleCommit(names=(*names, name), commit=wanted, clone=clone)
             yield from cloned_submodules(os.path.join(top, path), clone, wanted, (*names, name))
 
@@ -63,7 +63,7 @@ def fill_submodules(top: str, common: str, git: GitFolder, lock_fd: int) -> None
         mode, _, rest = run_git(git, "ls-files", "--stage", "--", path).line.partition(" ")
         commit = rest.split()[0] if mode == "160000" else None
         clone = _clone_of(top, common, name, path)
-        if commit is None or clone is None or not has_commit(clone, commit):
+        if commit is None or clone is None or commit_in(_bare(clone), commit) is None:
             continue
         call = GitCall(
             config=(f"submodule.{name}.url={clone}", "protocol.file.allow=always"),
@@ -139,12 +139,6 @@ def _clone_of(top: str, common: str, name: str, path: str) -> str | None:
     return None
 
 
-def has_commit(clone: str, commit: str) -> bool:
-    """Return whether the clone with that git folder has the commit."""
-    named = f"{commit}^{{commit}}"
-    return run_git(_bare(clone), "cat-file", "-e", named, call=GitCall(accepted=(0, 1, 128))).code == 0
-
-
 def _bare(git_dir: str) -> GitFolder:
     return GitFolder(git_dir=git_dir, common=git_dir)
 
@@ -193,9 +187,11 @@ def read_contents(path: str) -> Contents:
                         pending.append(entry.path)
                     elif entry.name in (_ATTRIBUTES, ".gitignore") and not entry.is_symlink():
                         _check_regular(entry)  # git would wait for somebody to write into a pipe
+                        with open(entry.path, "rb") as opened:
+                            data = opened.read()
                         if entry.name == _ATTRIBUTES:
-                            names_filters = names_filters or _names_filter(entry.path)
-                        elif _ignores_all(entry.path):
+                            names_filters = names_filters or b"filter" in data
+                        elif _has_all(data):
                             ignoring_all.append(os.path.relpath(entry.path, path))
         except OSError:
             unreadable.append(os.path.relpath(folder, path))
@@ -229,7 +225,7 @@ def checked_submodules(git: GitFolder, repository: Repository, location: Workspa
                 " `paceline retry UNIT`"
             )
         head = commit_in(each.git, "HEAD")
-        if head is not None and head != each.commit and not (each.clone and has_commit(each.clone, head)):
+        if head is not None and head != each.commit and not (each.clone and commit_in(_bare(each.clone), head)):
             raise UncommittedWork(
                 f"the submodule {each.path} of {location.path} is at {head[:12]}, a commit that only this workspace"
                 f" has; its files are kept: push it, fetch it in the submodule of {repository.top}, then"
@@ -349,7 +345,7 @@ def check_ignored(git: GitFolder, contents: Contents, base: str, uncommitted: Se
         if folder and not run_git(git, "ls-tree", "-d", base, "--", folder).out:
             continue
         of_base = run_git(git, "cat-file", "blob", f"{base}:{path}", call=GitCall(accepted=(0, 128)))
-        if of_base.code == 0 and _has_all(of_base.out.splitlines()):
+        if of_base.code == 0 and _has_all(of_base.out):
             continue
         named = folder or "."
         call = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", "--", named)
@@ -393,18 +389,8 @@ def _base_names_filters(git: GitFolder, base: str) -> bool:
     return run_git(git, *words, call=GitCall(accepted=(0, 1))).code == 0
 
 
-def _ignores_all(file: str) -> bool:
-    with open(file, "rb") as opened:
-        return _has_all(opened)
-
-
-def _has_all(lines: Iterable[bytes]) -> bool:
-    return any(line.strip().strip(b"/") in _ALL for line in lines)
-
-
-def _names_filter(file: str) -> bool:
-    with open(file, "rb") as opened:
-        return b"filter" in opened.read()
+def _has_all(ignored: bytes) -> bool:
+    return any(line.strip().strip(b"/") in _ALL for line in ignored.split(b"\n"))
 
 
 def _check_regular(entry: "os.DirEntry[str]") -> None:

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -116,6 +116,7 @@ class PlainFolder(msgspec.Struct, frozen=True):
     """A folder whose repository git finds itself, with its configuration. Never one that an agent works in."""
 
     path: str
+    is_units: ClassVar[bool] = False
 
 
 class GitAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +163,7 @@ def run_git(folder: GitFolder | PlainFolder, *arguments: str, call: GitCall = PL
         except subprocess.TimeoutExpired as error:
             raise WorkspaceError(
                 f"{_shown(arguments)} in {folder.path} did not end within {call.seconds:g} s; it was stopped",
-                is_campaigns=not _is_units(folder),
+                is_campaigns=not folder.is_units,
             ) from error
         answer = GitAnswer(code=process.returncode, out=out, error=_error_text(error_file.fileno(), names))
     if answer.code not in call.accepted:
@@ -338,15 +339,11 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _is_units(folder: GitFolder | PlainFolder) -> bool:
-    return isinstance(folder, GitFolder) and folder.is_units
-
-
 def _failure(folder: GitFolder | PlainFolder, arguments: Sequence[str], answer: GitAnswer) -> Exception:
     if _NO_ROOM.search(answer.error):
         return NoRoomForSession(f"the disk is full: {_shown(arguments)} in {folder.path}: {answer.error}")
     what = answer.error or f"exit code {answer.code}"
-    return WorkspaceError(f"{_shown(arguments)} failed in {folder.path}: {what}", is_campaigns=not _is_units(folder))
+    return WorkspaceError(f"{_shown(arguments)} failed in {folder.path}: {what}", is_campaigns=not folder.is_units)
 
 
 def _shown(arguments: Sequence[str]) -> str:
@@ -433,7 +430,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
         found: dict[str, str] = {}
         heads = [(self.common, self.top)]
         with contextlib.suppress(OSError), os.scandir(os.path.join(self.common, "worktrees")) as entries:
-            heads += [(entry.path, _folder_of(entry.path)) for entry in entries]
+            heads += [(entry.path, os.path.dirname(file_of_entry(entry.path) or f"{entry.path}/")) for entry in entries]
         for folder, path in heads:
             name = line_of_file(os.path.join(folder, "HEAD")) or ""
             if name.startswith(_BRANCH) and not (folder == self.common == self.top):
@@ -485,10 +482,10 @@ def line_of_file(file: str) -> str | None:
     return None if "\0" in text else text
 
 
-def _folder_of(entry: str) -> str:
-    """Return the folder of a worktree by its entry; the entry if it does not say."""
+def file_of_entry(entry: str) -> str | None:
+    """Return the file `.git` that the entry of a worktree names."""
     named = line_of_file(os.path.join(entry, "gitdir"))
-    return entry if named is None else os.path.dirname(os.path.join(entry, named))
+    return None if named is None else os.path.join(entry, named)
 
 
 def read_settings(top: str) -> GitSettings:

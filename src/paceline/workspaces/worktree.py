@@ -25,7 +25,7 @@ from paceline.workspaces.folders import (
     is_empty_or_missing,
     write_whole,
 )
-from paceline.workspaces.repository import GitCall, GitFolder, Repository, line_of_file, run_git
+from paceline.workspaces.repository import GitCall, GitFolder, Repository, file_of_entry, line_of_file, run_git
 
 _LOCK_FILES: Final = ("index.lock", "HEAD.lock")
 """Left behind by a git that was killed. Nobody works in the folder while we hold the lock of the workspace."""
@@ -124,7 +124,7 @@ class Worktree:
         if not os.path.isdir(entry) or os.path.islink(entry):
             raise self._replaced(f"its registration {entry} was replaced")
         link = os.path.join(self._path, ".git")
-        found = _folder_link(entry)
+        found = file_of_entry(entry)
         if not _same_link(found, link):
             if found is None or os.path.lexists(found):
                 raise self._replaced(f"its `.git` is that of another workspace ({os.path.dirname(found or '?')})")
@@ -186,7 +186,7 @@ class Worktree:
             for name in os.listdir(folder):
                 entry = os.path.join(folder, name)
                 is_own = line_of_file(os.path.join(entry, _MADE)) in (None, self._path)
-                if is_own and not os.path.islink(entry) and _same_link(_folder_link(entry), link):
+                if is_own and not os.path.islink(entry) and _same_link(file_of_entry(entry), link):
                     shutil.rmtree(entry)
 
     def _drop_branch_lock(self) -> None:
@@ -208,12 +208,6 @@ def linked_entry(repository: Repository, path: str) -> str | None:
     """Return the registration that the folder's `.git` names, if it exists."""
     entry = named_entry(repository, path)
     return entry if entry is not None and os.path.isfile(os.path.join(entry, "HEAD")) else None
-
-
-def _folder_link(entry: str) -> str | None:
-    """Return the `.git` file that the registration names."""
-    named = line_of_file(os.path.join(entry, "gitdir"))
-    return None if named is None else os.path.join(entry, named)
 
 
 def _same_link(one: str | None, other: str) -> bool:
