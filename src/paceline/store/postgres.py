@@ -26,12 +26,7 @@ from paceline.events import Event
 from paceline.store import rules
 from paceline.store.interface import Added, LeadLease, OutcomeRecord, Phase, Topic, Unit, UnitSpec
 from paceline.store.plan_import import PlanImport, spec_chunks
-from paceline.store.postgres_connection import (
-    ANSWER_SECONDS,
-    Column,
-    Connection,
-    Row,
-)
+from paceline.store.postgres_connection import ANSWER_SECONDS, Column, Connection, Row, first_line
 from paceline.store.postgres_database import MIGRATION_LOCK, Fence, PostgresDatabase
 from paceline.store.rules import campaign_span, encode_event, outcome_row, result_row
 from paceline.store.schema import MIGRATIONS, Migration
@@ -164,11 +159,10 @@ class _Listener(threading.Thread):
         if self._is_reported or self._stopped.is_set():
             return
         self._is_reported = True
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
         log.warning(
             "%s announces no changes (%s): until it does, commands of other processes wait for the next heartbeat",
             self._place,
-            said,
+            first_line(error),
         )
 
 
