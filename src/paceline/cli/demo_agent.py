@@ -28,38 +28,24 @@ OK, TOO_MANY_REQUESTS = 200, 429
 
 def main(arguments: list[str]) -> int:
     prompt, session_id = arguments[0], arguments[2] if arguments[1:2] == ["--resume"] else os.urandom(8).hex()
-    conversation = Conversation(os.environ["CLAUDE_CONFIG_DIR"], session_id)
+    path = os.path.join(os.environ["CLAUDE_CONFIG_DIR"], f"{session_id}.json")
+    messages: list[Json] = []
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            messages = json.load(file)
     print_event("system", session_id, subtype="init", apiKeySource="none", model=MODEL)
     steps = int(os.environ["DEMO_STEPS"])
-    while conversation.answers < steps:
-        question = f"Step {conversation.answers + 1} of {steps}: {prompt}"
-        answer = ask([*conversation.messages, {"role": "user", "content": question}], session_id)
+    for step in range(len(messages) // 2, steps):
+        messages.append({"role": "user", "content": f"Step {step + 1} of {steps}: {prompt}"})
+        answer = ask(messages, session_id)
         if answer is None:
             return 1
-        conversation.add(question, answer)
+        messages.append({"role": "assistant", "content": answer})
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(messages, file)
+        os.replace(path + ".new", path)
     result(session_id, f"Done in {steps} steps: {prompt}")
     return 0
-
-
-class Conversation:
-    """The messages of a conversation, saved in a file."""
-
-    def __init__(self, folder: str, session_id: str) -> None:
-        self._path = os.path.join(folder, f"{session_id}.json")
-        self.messages: list[Json] = []
-        if os.path.exists(self._path):
-            with open(self._path, encoding="utf-8") as file:
-                self.messages = json.load(file)
-
-    @property
-    def answers(self) -> int:
-        return len(self.messages) // 2
-
-    def add(self, question: str, answer: str) -> None:
-        self.messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        with open(self._path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.messages, file)
-        os.replace(self._path + ".new", self._path)
 
 
 def ask(messages: list[Json], session_id: str) -> str | None:

@@ -33,7 +33,7 @@ from paceline.executors.spool import is_open_to_others
 from paceline.hosts.messages import HostFacts, ProbedAccount
 from paceline.hosts.worker.worker import FactsReader, printed_version
 from paceline.settings import Settings, load_settings
-from paceline.settings.preflight import Advice, campaign_advice, check_payers, hold_advice, troubles_here
+from paceline.settings.preflight import campaign_advice, check_payers, hold_advice, troubles_here
 from paceline.store import Campaign
 from paceline.store.sqlite import recovery_advice
 from paceline.views.status import HostView
@@ -109,10 +109,12 @@ def _examine(environ: Mapping[str, str], start: Path) -> Iterator[Finding]:
     yield from _home(environ, start, settings)
     yield from _address(settings)
     yield from _agents(settings, environ)
-    yield from _accounts(settings, environ)
+    accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
+    yield from _accounts(accounts, environ)
+    yield from _shared_logins(settings, environ)
     yield from examine_openclaw(settings, environ)
-    yield from _readiness(environ, start, settings)
-    yield from _payers(settings, environ, start)
+    yield from _readiness(accounts, environ, start, settings)
+    yield from _payers(accounts, settings, environ, start)
 
 
 def _time_zone() -> Finding:
@@ -295,10 +297,12 @@ def _default_logins(settings: Settings, environ: Mapping[str, str]) -> list[Acco
     return list({account.id: account for account in found if account is not None and account.is_implicit}.values())
 
 
-def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Iterator[Finding]:
+def _payers(
+    accounts: Sequence[Account], settings: Settings, environ: Mapping[str, str], folder: Path
+) -> Iterator[Finding]:
     """Check whether the CLI of each account, started in this folder, would bill a key."""
     agents = {vendor_of(settings.agent(name)): name for name in agent_names() if settings.agent(name).start}
-    for account in (*settings.accounts.values(), *_default_logins(settings, environ)):
+    for account in accounts:
         agent = agents.get(account.provider)
         if agent is None or (account.key_env and not environ.get(account.key_env)):
             continue
@@ -310,8 +314,7 @@ def _payers(settings: Settings, environ: Mapping[str, str], folder: Path) -> Ite
         yield from (Finding(account.id, "note", text) for text in found.notes)
 
 
-def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
+def _accounts(accounts: Sequence[Account], environ: Mapping[str, str]) -> Iterator[Finding]:
     troubles = {each.id: troubles_here(each, environ) for each in accounts}
     # Whether files and variables show that sessions of an account have a login or a key.
     shown = (each for each in accounts if each.kind == "metered" or find_login(each, environ) is not None)
@@ -330,7 +333,6 @@ def _accounts(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
             if names:
                 detail = f"{', '.join(names)} is set here; sessions of {account.id} do not get it"
                 yield Finding(what, "note", f"{detail}, so that they are never billed per token")
-    yield from _shared_logins(settings, environ)
 
 
 def _usable(account: Account, environ: Mapping[str, str]) -> Finding:
@@ -365,28 +367,24 @@ def _shared_logins(settings: Settings, environ: Mapping[str, str]) -> Iterator[F
 # -- the night ---------------------------------------------------------------------------------------
 
 
-def _readiness(environ: Mapping[str, str], start: Path, settings: Settings) -> Iterator[Finding]:
+def _readiness(
+    accounts: Sequence[Account], environ: Mapping[str, str], start: Path, settings: Settings
+) -> Iterator[Finding]:
     """Check held accounts and logins, and each stored campaign with open units on its accounts and in its folders."""
     now = time.time()
-    accounts = (*settings.accounts.values(), *_default_logins(settings, environ))
-    held: list[Advice] = []
-    campaigns: list[tuple[str, Advice]] = []
     try:
         with open_home(environ, start) as home:
             governor = home.offline_state(now).governor
             for account in accounts:
-                held += hold_advice(account, governor.status(account.scope, now=now))
+                for advice in hold_advice(account, governor.status(account.scope, now=now)):
+                    yield Finding("accounts", "wrong", advice.text, advice.fix)
+            yield from _expiring_logins(accounts, environ, now)
             for campaign in _open_campaigns(home):
                 units = [unit.spec for unit in iter_units(home.store, campaign=campaign.name, most=MOST_UNITS)]
-                found = campaign_advice(campaign, units, settings, environ)
-                campaigns += [(campaign.name, advice) for advice in found]
+                for advice in campaign_advice(campaign, units, settings, environ):
+                    yield Finding(campaign.name, "note", advice.text, advice.fix)
     except errors.PacelineError:
         return  # the check of the home has reported it
-    for advice in held:
-        yield Finding("accounts", "wrong", advice.text, advice.fix)
-    yield from _expiring_logins(accounts, environ, now)
-    for name, advice in campaigns:
-        yield Finding(name, "note", advice.text, advice.fix)
 
 
 def _expiring_logins(accounts: Iterable[Account], environ: Mapping[str, str], now: float) -> Iterator[Finding]:

@@ -77,15 +77,6 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is stopped as soon as its output says that it bills a key."""
 
 
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the command: its exit code, its limit signals, and what it ended at."""
-
-    code: int
-    signals: Sequence[AnySignal]
-    outcome: str | None
-    """The limit that it ended at, or `unreachable`; None if it ended for another reason."""
-
-
 def exec_command(
     command: Annotated[list[str], argument("-- CMD...", "The command and its arguments.")],
     scope: Annotated[
@@ -127,32 +118,32 @@ def _run_until_done(home: Home, request: ExecRequest, priority: int) -> int:
     try:
         while True:
             slot.acquire(request.scopes, priority, _note_wait, request.parent)
-            run = _run_once(request, slot)
-            for each in run.signals if request.reported is not None else ():
+            code, signals, outcome = _run_once(request, slot)
+            for each in signals if request.reported is not None else ():
                 slot.report(request.reported or "", each)
             slot.release()
-            if run.outcome is None:
-                if run.code != 0 and request.withheld:  # that may be why it failed
+            if outcome is None:
+                if code != 0 and request.withheld:  # that may be why it failed
                     names = one_line(", ".join(request.withheld), 300)
                     _note(f"not passed on: {names} (--env-pass NAME passes a variable on)")
-                return run.code
+                return code
             tries += 1
-            _wait_after_limit(request, run, tries)
+            _wait_after_limit(request, signals, outcome, tries)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         slot.release()
 
 
-def _wait_after_limit(request: ExecRequest, run: RunResult, tries: int) -> None:
+def _wait_after_limit(request: ExecRequest, signals: Sequence[AnySignal], outcome: str, tries: int) -> None:
     """Wait here after a limit of a plain program. Otherwise its scope is paused or closed, and its next slot waits."""
     program = one_line(request.command[0], 60)
     if request.reported is not None:
-        what = "reached nobody" if run.outcome == UNREACHABLE else "met a limit"
+        what = "reached nobody" if outcome == UNREACHABLE else "met a limit"
         _note(f"{program} {what}; it runs again when there is room")
         return
     now = time.time()
-    until = max((at for each in run.signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
+    until = max((at for each in signals if (at := _ends_at(each, now)) is not None and at > now), default=None)
     if until is None:
         until = now + min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), LONGEST_WAIT_SECONDS)
     _note(f"{program} met a limit; it runs again {relative(until - now)}")
@@ -256,8 +247,12 @@ def _note(text: str) -> None:
     sys.stderr.flush()
 
 
-def _run_once(request: ExecRequest, slot: ProgramSlot) -> RunResult:
-    """Run the command and read its output."""
+def _run_once(request: ExecRequest, slot: ProgramSlot) -> tuple[int, Sequence[AnySignal], str | None]:
+    """Run the command and read its output.
+
+    Returns its exit code, its limit signals, and the limit that it ended at, or `unreachable`; None if it ended for
+    another reason.
+    """
     reader = StreamReader(request.provider, tz=local_zone().key)
     signals: list[Signal] = []
     stopped: list[BillingStop] = []
@@ -280,5 +275,5 @@ def _run_once(request: ExecRequest, slot: ProgramSlot) -> RunResult:
     outcome = None if code == 0 or stopped else reader.outcome
     if outcome == UNREACHABLE and request.reported is not None and request.has_payer:
         unreachable = Unreachable(detail=reader.failure_text or "")
-        return RunResult(code=code, signals=[*counted, unreachable], outcome=UNREACHABLE)
-    return RunResult(code=code, signals=[*counted, *stopped], outcome=outcome if outcome in LIMITS else None)
+        return code, [*counted, unreachable], UNREACHABLE
+    return code, [*counted, *stopped], outcome if outcome in LIMITS else None
