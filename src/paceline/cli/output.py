@@ -510,19 +510,17 @@ PAGE_EVENTS = 1000
 """Events per read: a pipe gets its first lines at once, and a long history needs few reads."""
 
 
-class NewEvents:
-    """The events of a store that were not taken before, page by page."""
+def new_events(store: Store, after: int) -> Callable[[], Iterator[StoredEvent]]:
+    """Return what yields the events of a store since its last call, page by page; at first those after this id."""
 
-    def __init__(self, store: Store, after: int) -> None:
-        self._store = store
-        self._after = after
-
-    def take(self) -> Iterator[StoredEvent]:
-        """Yield the events since the last call."""
-        while page := self._store.events(after=self._after, limit=PAGE_EVENTS):
+    def take() -> Iterator[StoredEvent]:
+        nonlocal after
+        while page := store.events(after=after, limit=PAGE_EVENTS):
             for event in page:
-                self._after = event.id
+                after = event.id
                 yield event
+
+    return take
 
 
 EVENT_STYLES = {

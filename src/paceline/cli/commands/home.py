@@ -21,30 +21,10 @@ import typer
 from paceline.agents.account import DEFAULT, Account
 from paceline.agents.launch import sdk_gateway_variables
 from paceline.agents.profile import filled
-from paceline.api.tokens import (
-    Rights,
-    TokenRegistry,
-    home_name,
-    host_token_of,
-    own_token_of,
-    read_registry,
-    revoke_host_tokens,
-    revoke_token,
-    rotate_token,
-)
+from paceline.api import tokens
 from paceline.cli import output
 from paceline.cli.output import argument, flag, option
-from paceline.daemon.contact import (
-    daemon_url,
-    dashboard_url,
-    host_launcher,
-    is_only_local,
-    live_spend,
-    read_hosts,
-    read_keys,
-    refuse_configured,
-    worker_url,
-)
+from paceline.daemon import contact
 from paceline.daemon.home import Home, open_empty_store, open_home, output_limits
 from paceline.daemon.times import absolute, relative
 from paceline.engine import command_log, commands, retention
@@ -116,22 +96,22 @@ def token_command(
         raise InvalidInput("--list and --revoke stand alone: give one of them, without --rotate, --read-only and --url")
     with open_home() as home:
         if is_list:
-            _print_list(home, read_registry(home.store), as_json=as_json)
+            _print_list(home, tokens.read_registry(home.store), as_json=as_json)
         elif revoke is not None:
             _revoke(home, revoke, as_json=as_json)
         else:
             _print_token(home, "read" if read_only else "full", rotate=rotate, url=url, as_json=as_json)
 
 
-def _print_token(home: Home, rights: Rights, *, rotate: bool, url: bool, as_json: bool) -> None:
-    token = (rotate_token if rotate else own_token_of)(home.store, home.path, rights)
-    address = dashboard_url(daemon_url(home), token)
+def _print_token(home: Home, rights: tokens.Rights, *, rotate: bool, url: bool, as_json: bool) -> None:
+    token = (tokens.rotate_token if rotate else tokens.own_token_of)(home.store, home.path, rights)
+    address = contact.dashboard_url(contact.daemon_url(home), token)
     value = {"token": token, "rights": rights, "url": address}
     output.print_answer(value, address if url else token, as_json=as_json)
 
 
-def _print_list(home: Home, registry: TokenRegistry, *, as_json: bool) -> None:
-    ours = home_name(home.path)
+def _print_list(home: Home, registry: tokens.TokenRegistry, *, as_json: bool) -> None:
+    ours = tokens.home_name(home.path)
     entries = [
         {"name": each.name, "rights": each.rights, "since": each.since, "home": each.home, "is_own": each.home == ours}
         for each in registry.tokens
@@ -149,12 +129,12 @@ def _print_list(home: Home, registry: TokenRegistry, *, as_json: bool) -> None:
 
 
 def _revoke(home: Home, name: str, *, as_json: bool) -> None:
-    found = revoke_token(home.store, name)
+    found = tokens.revoke_token(home.store, name)
     if as_json:
         output.print_value({"ok": True, "name": found.name, "rights": found.rights})
         return
     output.say(f"revoked {found.name}: engines that run refuse it within two seconds")
-    if found.home == home_name(home.path):
+    if found.home == tokens.home_name(home.path):
         option = " --read-only" if found.rights == "read" else ""
         output.say(f"It was the token of this home; `paceline token{option} --rotate` makes a new one.", style="yellow")
 
@@ -330,8 +310,8 @@ def env_command(
     """
     with open_home() as home:
         account = _first_account(home.settings, name)
-        secret = own_token_of(home.store, home.path, "full") if key is None else _checked_key(home, key, name)
-        url = f"{daemon_url(home)}/gateway/{quote(name, safe='')}"
+        secret = tokens.own_token_of(home.store, home.path, "full") if key is None else _checked_key(home, key, name)
+        url = f"{contact.daemon_url(home)}/gateway/{quote(name, safe='')}"
     variables = filled(sdk_gateway_variables(account.provider), url=url, token=secret)
     if as_json:
         output.print_value({"address": name, "provider": account.provider, "variables": variables})
@@ -384,7 +364,9 @@ def spend_command(
     with open_home() as home:
         if key is not None:
             _check_name(home, key)
-        found = live_spend(home, by, first, key) or spend_view(home.store.spend(since=first, key=key), first, fields)
+        found = contact.live_spend(home, by, first, key) or spend_view(
+            home.store.spend(since=first, key=key), first, fields
+        )
     if as_json:
         output.print_value(found)
         return
@@ -418,8 +400,8 @@ def _print_spend(found: GatewaySpend) -> None:
 
 def _cells(row: SpendSum) -> tuple[str, ...]:
     used = row.tokens
-    tokens = (output.count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
-    return f"{row.requests:,}", *tokens, output.spend_text(row)
+    counts = (output.count_text(each) for each in (used.input, used.output, used.cache_read, used.cache_write))
+    return f"{row.requests:,}", *counts, output.spend_text(row)
 
 
 # -- keys ---------------------------------------------------------------------------------------------
@@ -481,7 +463,7 @@ def list_keys_command(as_json: output.AsJson = False) -> None:
     """List the keys and what they allow; never their text."""
     with open_home() as home:
         now = time.time()
-        found = read_keys(home, now)
+        found = contact.read_keys(home, now)
         if as_json:
             output.print_value(found)
             return
@@ -526,7 +508,7 @@ def list_hosts_command(context: typer.Context, as_json: output.AsJson = False) -
     if context.invoked_subcommand is not None:
         return
     with open_home() as home:
-        found, is_live = read_hosts(home)
+        found, is_live = contact.read_hosts(home)
         if as_json:
             output.print_value({"hosts": found, "is_live": is_live})
             return
@@ -612,9 +594,9 @@ def remove_host_command(
     then their sessions may still run.
     """
     with open_home() as home:
-        refuse_configured(home, name)
+        contact.refuse_configured(home, name)
         host = remove_host(home.store, name, force=force)
-        revoked = revoke_host_tokens(home.store, home.path, name)
+        revoked = tokens.revoke_host_tokens(home.store, home.path, name)
         problem = _stop_worker(home, host)
     if as_json:
         output.print_value({"ok": True, "name": name, "tokens_revoked": revoked, "problem": problem})
@@ -636,24 +618,24 @@ def host_token_command(
         if name not in known or name == LOCAL_HOST:
             hint = did_you_mean(name, known) or "; `paceline hosts add NAME` adds one"
             raise UnknownName(f"there is no host {name!r:.80}{hint}")
-        made = (rotate_token if rotate else own_token_of)(home.store, home.path, "host", name)
+        made = (tokens.rotate_token if rotate else tokens.own_token_of)(home.store, home.path, "host", name)
     output.print_answer({"name": name, "token": made}, made, as_json=as_json)
 
 
 def _add(home: Home, host: HostSettings, *, update: bool, as_json: bool) -> None:
     if host.name == LOCAL_HOST:
         raise InvalidInput(f"{LOCAL_HOST} is the leader's own machine: write [hosts.{LOCAL_HOST}] in paceline.toml")
-    refuse_configured(home, host.name)
-    launcher = host_launcher(home, host)
+    contact.refuse_configured(home, host.name)
+    launcher = contact.host_launcher(home, host)
     has_installed = False
     if isinstance(launcher, SshLauncher):
         if not as_json:
             output.out().print(f"Connecting to {host.ssh} ...")
         has_installed = launcher.install()  # before anything is stored: a host that does not work is not added
     add_host(home.store, host, update=update)
-    made = host_token_of(home.store, home.path, host.name)
-    url = worker_url(home, host)
-    _, is_up = read_hosts(home)  # an engine that runs a plan in the foreground starts no workers
+    made = tokens.host_token_of(home.store, home.path, host.name)
+    url = contact.worker_url(home, host)
+    _, is_up = contact.read_hosts(home)  # an engine that runs a plan in the foreground starts no workers
     if as_json:
         extra = {"url": url, "token": made} if launcher is None else {"launcher": host.launcher}
         output.print_value({"ok": True, "name": host.name, "installed": has_installed, "is_up": is_up, **extra})
@@ -674,7 +656,7 @@ def _print_worker_command(host: HostSettings, url: str, made: str) -> None:
     output.say("On that machine, install Paceline, and run:")
     output.say(f"  (umask 077; echo {made} > ~/paceline-token)")
     output.say(f"  paceline worker --connect {url} --token-file ~/paceline-token")
-    if is_only_local(url):
+    if contact.is_only_local(url):
         output.say(
             "This leader listens on its own machine only. Reach it from there by a tunnel, ssh -L 7433:127.0.0.1:7433 "
             "LEADER, or serve it with TLS and add the host with --connect https://...",
@@ -684,7 +666,7 @@ def _print_worker_command(host: HostSettings, url: str, made: str) -> None:
 
 def _stop_worker(home: Home, host: HostSettings) -> str | None:
     """Stop the worker of a removed host, and return why that was not possible."""
-    launcher = host_launcher(home, host)
+    launcher = contact.host_launcher(home, host)
     try:
         if launcher is not None:
             launcher.stop()

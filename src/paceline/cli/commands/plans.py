@@ -8,22 +8,7 @@ import msgspec
 import typer
 
 from paceline.agents.account import login_text
-from paceline.cli.output import (
-    AsJson,
-    PlanFile,
-    Update,
-    argument,
-    complete_campaign,
-    counted,
-    flag,
-    one_line,
-    option,
-    print_table,
-    print_value,
-    say,
-    table,
-    wait_words,
-)
+from paceline.cli import output
 from paceline.daemon.home import Home, engine_settings, open_home
 from paceline.daemon.times import absolute, relative, span_text
 from paceline.engine import commands
@@ -58,9 +43,9 @@ def print_added(campaign: str, added: Added) -> None:
         parts.append(f"{added.unchanged} already known")
     if added.updated:
         parts.append(f"{len(added.updated)} updated ({_named(added.updated)})")
-    say(f"{campaign}: {', '.join(parts)}")
+    output.say(f"{campaign}: {', '.join(parts)}")
     if added.changed:
-        say(
+        output.say(
             f"{len(added.changed)} differ from the store and were not updated: {_named(added.changed)}"
             " (--update updates them, but never a unit that is running or done)",
             style="yellow",
@@ -75,7 +60,7 @@ def _named(names: tuple[str, ...]) -> str:
 # -- add ----------------------------------------------------------------------------------------------
 
 
-def add_command(plan: PlanFile, update: Update = False, as_json: AsJson = False) -> None:
+def add_command(plan: output.PlanFile, update: output.Update = False, as_json: output.AsJson = False) -> None:
     """Add a plan for the engine to run, or add its new units to a campaign that is already stored.
 
     Adding a plan again is harmless: known units stay as they are, and done units stay done. Units that differ from the
@@ -85,11 +70,11 @@ def add_command(plan: PlanFile, update: Update = False, as_json: AsJson = False)
         checked = read_checked_plan(home, plan)
         added = commands.add_plan(home.store, checked, update=update, now=time.time())
         if as_json:
-            print_value({"campaign": checked.campaign.name, **msgspec.to_builtins(added)})
+            output.print_value({"campaign": checked.campaign.name, **msgspec.to_builtins(added)})
             return
         print_added(checked.campaign.name, added)
         if home.engine_leader() is None:
-            say(f"No engine runs now: paceline run {plan} starts one.", style="dim")
+            output.say(f"No engine runs now: paceline run {plan} starts one.", style="dim")
 
 
 # -- preview ------------------------------------------------------------------------------------------
@@ -98,7 +83,7 @@ MOST_STARTS = 20
 """More ids scroll the summary off the screen."""
 
 
-def preview_command(plan: PlanFile, as_json: AsJson = False) -> None:
+def preview_command(plan: output.PlanFile, as_json: output.AsJson = False) -> None:
     """Show which units of a plan would start now, and what holds the others. Starts nothing, stores nothing."""
     from paceline.forecast.preview import preview_plan  # the other commands need not load the dispatch of an engine
 
@@ -108,22 +93,22 @@ def preview_command(plan: PlanFile, as_json: AsJson = False) -> None:
         engine = engine_settings(home.settings, home.zone, home.path)
         preview = preview_plan(checked, home.store, home.settings, engine, home.environ, now)
     if as_json:
-        print_value(preview)
+        output.print_value(preview)
     else:
         _print_preview(preview, now)
 
 
 def _print_preview(preview: "Preview", now: float) -> None:
-    say(f"{preview.campaign}: {counted(preview.units, 'unit')}; nothing is started or stored by this")
+    output.say(f"{preview.campaign}: {output.counted(preview.units, 'unit')}; nothing is started or stored by this")
     for warning in preview.warnings:
-        say(f"  warning: {one_line(warning, 400)}")
+        output.say(f"  warning: {output.one_line(warning, 400)}")
     _print_starts(preview)
     for number, (login, why) in enumerate(preview.waits.items()):
         where = f" on {login_text(login)}" if login else ""
         lead = f"{preview.waiting} would wait" if number == 0 else "  and"  # the same units on each login
-        say(f"  {lead}{where}: {wait_words(why.detail, why.retry_at, now)}")
+        output.say(f"  {lead}{where}: {output.wait_words(why.detail, why.retry_at, now)}")
     if any((*preview.on, *preview.waits)):
-        say("  agents that were started outside Paceline are not counted, though they use the same logins")
+        output.say("  agents that were started outside Paceline are not counted, though they use the same logins")
     for count, what in (
         (preview.parked, "parked already"),
         (preview.running, "running already"),
@@ -131,38 +116,40 @@ def _print_preview(preview: "Preview", now: float) -> None:
         (preview.stopped, "stopped, until a person retries"),
     ):
         if count:
-            say(f"  {count} {what}")
+            output.say(f"  {count} {what}")
     for finding in preview.billing:
-        say(f"  would be held, as it bills a key: {one_line(finding, 300)}")
+        output.say(f"  would be held, as it bills a key: {output.one_line(finding, 300)}")
     if preview.withheld:
-        names = one_line(", ".join(preview.withheld), 600)
-        say(f"  not passed to its sessions: {names} (env_pass passes a variable on)")
+        names = output.one_line(", ".join(preview.withheld), 600)
+        output.say(f"  not passed to its sessions: {names} (env_pass passes a variable on)")
 
 
 def _print_starts(preview: "Preview") -> None:
     on = ", ".join(f"{count} on {login_text(login)}" for login, count in preview.on.items() if login)
     if not preview.starts and any(why.detail == "no login" for why in preview.waits.values()):
-        say("  none would start now: no login")
+        output.say("  none would start now: no login")
         return
-    say(f"  {len(preview.starts)} would start now{f' ({on})' if on else ''}")
+    output.say(f"  {len(preview.starts)} would start now{f' ({on})' if on else ''}")
     for unit_id in preview.starts[:MOST_STARTS]:
-        say(f"    {one_line(unit_id, 100)}")
+        output.say(f"    {output.one_line(unit_id, 100)}")
     if len(preview.starts) > MOST_STARTS:
-        say(f"    … and {len(preview.starts) - MOST_STARTS} more")
+        output.say(f"    … and {len(preview.starts) - MOST_STARTS} more")
 
 
 # -- forecast -----------------------------------------------------------------------------------------
 
 
 def forecast_command(
-    plan: Annotated[Path | None, argument("[PLAN]", "A plan file.")] = None,
+    plan: Annotated[Path | None, output.argument("[PLAN]", "A plan file.")] = None,
     replay: Annotated[
         str | None,
-        option(
-            "CAMPAIGN", "Simulate a campaign that has run, with the present settings.", autocompletion=complete_campaign
+        output.option(
+            "CAMPAIGN",
+            "Simulate a campaign that has run, with the present settings.",
+            autocompletion=output.complete_campaign,
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Simulate a plan against the limits and windows: when it is done, when it parks, which pool size is worth it.
 
@@ -182,7 +169,7 @@ def forecast_command(
         else:
             forecast = forecast_replay(home.store, settings, str(replay), now=time.time())
         if as_json:
-            print_value(forecast)
+            output.print_value(forecast)
         else:
             _print_forecast(forecast, home)
 
@@ -198,25 +185,28 @@ def _units_left(home: Home, plan: Plan) -> int:
 
 def _print_forecast(forecast: "Forecast", home: Home) -> None:
     if not forecast.basis.units:
-        say(f"{forecast.campaign}: no unit waits or runs; nothing is left to forecast")
+        output.say(f"{forecast.campaign}: no unit waits or runs; nothing is left to forecast")
         return
     from paceline.forecast.forecaster import RESERVE
 
     _print_basis(forecast, home)
-    say(f"  done {_when(forecast.finished_at, forecast.now, home)}{_range(forecast, home)}")
+    output.say(f"  done {_when(forecast.finished_at, forecast.now, home)}{_range(forecast, home)}")
     if forecast.deadline is not None:
-        say(f"  {_deadline_text(forecast, forecast.deadline, home)}")
+        output.say(f"  {_deadline_text(forecast, forecast.deadline, home)}")
     if forecast.took is not None:
-        say(f"  it really took {span_text(forecast.took)}")
+        output.say(f"  it really took {span_text(forecast.took)}")
     for scope, closes_at, resets_at in forecast.closings:
         until = f" until {absolute(resets_at, home.zone)}" if resets_at is not None else ""
-        say(f"  the window of {scope} is spent {relative(closes_at - forecast.now)}; running units are parked{until}")
+        output.say(
+            f"  the window of {scope} is spent {relative(closes_at - forecast.now)}; running units are parked{until}"
+        )
     if forecast.lost_tokens:
         each = f"{forecast.basis.context_tokens:,} tokens each"
-        say(f"  parks make it pay for about {forecast.lost_tokens:,} tokens of context again, at {each}")
+        output.say(f"  parks make it pay for about {forecast.lost_tokens:,} tokens of context again, at {each}")
     _print_pools(forecast)
     for name, outcome in (("spread", forecast.spread), (f"reserve = {RESERVE}", forecast.reserve)):
-        say(f"  with {name}: done {_when(outcome.finished_at, forecast.now, home)}, {counted(outcome.parks, 'park')}")
+        done = _when(outcome.finished_at, forecast.now, home)
+        output.say(f"  with {name}: done {done}, {output.counted(outcome.parks, 'park')}")
 
 
 def _print_basis(forecast: "Forecast", home: Home) -> None:
@@ -225,16 +215,16 @@ def _print_basis(forecast: "Forecast", home: Home) -> None:
     each = f"about {span_text(basis.unit_seconds)} each ({known})"
     beside = f", and {span_text(basis.beside_seconds)} for setup and checks" if basis.beside_seconds else ""
     assumed = " (assumed: none has been measured yet)" if beside and not basis.is_beside_known else ""
-    say(f"{forecast.campaign}: {counted(basis.units, 'unit')}, {each}{beside}{assumed}", style="bold")
+    output.say(f"{forecast.campaign}: {output.counted(basis.units, 'unit')}, {each}{beside}{assumed}", style="bold")
     states = {campaign.name: campaign.state for campaign in home.store.campaigns()}
     if forecast.took is None and states.get(forecast.campaign) == "paused":
-        say(f"  it is paused: this is what happens after `paceline resume {forecast.campaign}`")
+        output.say(f"  it is paused: this is what happens after `paceline resume {forecast.campaign}`")
     for name, window in ((name, window) for name, windows in basis.windows.items() for window in windows):
         held = f"{span_text(window.session_seconds)} of sessions in {span_text(window.length)}"
         used = f"; {window.used_seconds / window.session_seconds:.0%} is used" if window.resets_at is not None else ""
-        say(f"  the {window.name} window of {name} held {held} when last seen{used}")
+        output.say(f"  the {window.name} window of {name} held {held} when last seen{used}")
     if not basis.windows:
-        say("  no quota window is known: the simulation has none", style="dim")
+        output.say("  no quota window is known: the simulation has none", style="dim")
 
 
 def _deadline_text(forecast: "Forecast", deadline: float, home: Home) -> str:
@@ -251,13 +241,13 @@ def _deadline_text(forecast: "Forecast", deadline: float, home: Home) -> str:
 
 
 def _print_pools(forecast: "Forecast") -> None:
-    made = table("pool", "done in", "busy", "parks", "", right=("pool", "busy", "parks"))
+    made = output.table("pool", "done in", "busy", "parks", "", right=("pool", "busy", "parks"))
     for size, outcome in forecast.pools.items():
         notes = ["now"] if size == str(forecast.pool) else []
         notes += ["worth it"] if size == str(forecast.pool_worth_it) else []
         took = "over a month" if outcome.finished_at is None else span_text(outcome.finished_at - forecast.now)
         made.add_row(size, took, f"{outcome.busy:.0%}", str(outcome.parks), ", ".join(notes))
-    print_table(made)
+    output.print_table(made)
 
 
 def _range(forecast: "Forecast", home: Home) -> str:
@@ -274,7 +264,7 @@ def _when(at: float | None, now: float, home: Home) -> str:
 
 
 def demo_command(
-    as_json: Annotated[bool, flag("Print only the figures at the end, as JSON.", "--json")] = False,
+    as_json: Annotated[bool, output.flag("Print only the figures at the end, as JSON.", "--json")] = False,
 ) -> None:
     """Watch the engine run two campaigns through a 429 and a closed quota window, in under a minute.
 

@@ -22,10 +22,10 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.agents.account import login_text
+from paceline.cli import output
 from paceline.cli.commands.plans import MOST_NAMED, print_added, read_checked_plan
 from paceline.cli.commands.units import work_line
 from paceline.cli.main import INTERRUPTED, NOT_ALL_DONE
-from paceline.cli.output import AsJson, NewEvents, PlanFiles, Update, event_line, one_line, print_value, say, wait_words
 from paceline.core.unit_lifecycle import UnitState
 from paceline.daemon.engines import leading_engine
 from paceline.daemon.home import Home, open_home
@@ -61,22 +61,22 @@ class PlainView:
 
     def __init__(self, home: Home, after: int, warnings: LastWarnings) -> None:
         self._home = home
-        self._news = NewEvents(home.store, after)
+        self._new_events = output.new_events(home.store, after)
         self._warnings = warnings.texts
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
 
     def refresh(self) -> None:
         while self._warnings:  # first, because one may say that the store cannot be read
-            self._console.print(Text(one_line(self._warnings.popleft(), 400)))
+            self._console.print(Text(output.one_line(self._warnings.popleft(), 400)))
         for event in self._take_news():
-            self._console.print(Text(event_line(event, self._home.zone)))
+            self._console.print(Text(output.event_line(event, self._home.zone)))
 
     def stop(self) -> None:
         """Show nothing more."""
 
     def _take_news(self) -> Iterator[Event]:
         """Yield new events without the hidden ones. What campaigns wait for is not hidden."""
-        events = (stored.event for stored in self._news.take())
+        events = (stored.event for stored in self._new_events())
         return (each for each in events if is_campaign_wait(each) or not each.name.startswith(HIDDEN_EVENTS))
 
 
@@ -101,7 +101,7 @@ class LiveView(PlainView):
         with contextlib.suppress(StoreError):  # the last state stays, with the warning that says why
             self._last.extend(each for each in self._take_news() if not is_campaign_wait(each))  # it has a section
             self._parts = self._read_parts(time.time())
-        warnings = [Text(one_line(text), style="bold red") for text in list(self._warnings)]
+        warnings = [Text(output.one_line(text), style="bold red") for text in list(self._warnings)]
         return Group(*self._parts, *warnings)
 
     def stop(self) -> None:
@@ -121,10 +121,10 @@ class LiveView(PlainView):
         waits = stored_waits(self._home.store).items()
         parts += _section(
             "waiting",
-            [f"{line.strip()}: {wait_words(why.detail, why.retry_at, now)}" for line, why in waits],
+            [f"{line.strip()}: {output.wait_words(why.detail, why.retry_at, now)}" for line, why in waits],
             WAIT_ROWS,
         )
-        news = [event_line(event, self._home.zone) for event in self._last]
+        news = [output.event_line(event, self._home.zone) for event in self._last]
         return parts + _section("what happened", news, NEWS_ROWS)
 
     def _parked_lines(self, now: float) -> list[str]:
@@ -153,7 +153,7 @@ def _campaign_table(campaigns: list[Campaign], counts: dict[str, UnitCounts]) ->
         total = each.total
         name = campaign.name if campaign.state == "active" else f"{campaign.name} ({campaign.state})"
         made.add_row(
-            one_line(name, 30),
+            output.one_line(name, 30),
             ProgressBar(total=max(1, total), completed=each.done),
             f"{each.done}/{total}",
             str(each.running),
@@ -175,13 +175,13 @@ def _section(title: str, lines: list[str], most: int) -> list[RenderableType]:
     if not lines:
         return []
     shown: list[RenderableType] = [Text(f"{title}", style="bold")]
-    shown += [Text("  " + one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:most]]
+    shown += [Text("  " + output.one_line(line), no_wrap=True, overflow="ellipsis") for line in lines[:most]]
     if len(lines) > most:
         shown.append(Text(f"  … and {len(lines) - most} more", style="dim"))
     return shown
 
 
-def run_command(plans: PlanFiles, update: Update = False, as_json: AsJson = False) -> None:
+def run_command(plans: output.PlanFiles, update: output.Update = False, as_json: output.AsJson = False) -> None:
     """Run plans to their end, in spite of limits, crashes and reboots.
 
     All plans are checked first, whole. Then their units run as real agent sessions, as many at once as the limits
@@ -234,7 +234,7 @@ def _checked_plans(home: Home, paths: Sequence[Path]) -> list[Plan]:
     now = time.time()
     found = [each for plan in plans for each in plan_warnings(plan, home.settings, home.environ, now)]
     for warning in dict.fromkeys(found):
-        sys.stderr.write(f"Warning: {one_line(warning, 400)}\n")
+        sys.stderr.write(f"Warning: {output.one_line(warning, 400)}\n")
     return plans
 
 
@@ -280,16 +280,16 @@ def _print_interrupted(home: Home, paths: Sequence[Path], *, as_json: bool) -> i
     except OUTAGES as error:
         sys.stderr.write(f"Warning: {error}; sessions that run continue without the engine\n")
     if as_json:
-        print_value({"interrupted": True, "running": None if running is None else [unit.id for unit in running]})
+        output.print_value({"interrupted": True, "running": None if running is None else [unit.id for unit in running]})
         return INTERRUPTED
     if running is None:
-        say("Stopped.")
+        output.say("Stopped.")
     elif running:
         sessions = "1 session continues" if len(running) == 1 else f"{len(running)} sessions continue"
-        say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
+        output.say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
     else:
-        say("Stopped. No session is running.")
-    say(f"To continue: paceline run {' '.join(map(str, paths))}")
+        output.say("Stopped. No session is running.")
+    output.say(f"To continue: paceline run {' '.join(map(str, paths))}")
     return INTERRUPTED
 
 
@@ -297,7 +297,7 @@ def _print_ends(home: Home, names: Sequence[str], *, as_json: bool) -> int:
     """Print how each campaign ended. Return the exit code for all of them."""
     if as_json:
         ends = [_end_values(home, name) for name in names]
-        print_value(ends[0] if len(ends) == 1 else {"campaigns": ends})
+        output.print_value(ends[0] if len(ends) == 1 else {"campaigns": ends})
     else:
         for name in names:
             _print_end(home, name)
@@ -329,21 +329,21 @@ def _print_end(home: Home, name: str) -> None:
     counts = home.store.counts()[name]
     left = list(islice(_failed_units(home, name), MOST_NAMED))
     figures = ", ".join(f"{count} {state}" for state, count in msgspec.to_builtins(counts).items() if count)
-    say(f"{name}: {figures or 'no units'}", style="bold green" if _is_all_done(counts) else "bold yellow")
+    output.say(f"{name}: {figures or 'no units'}", style="bold green" if _is_all_done(counts) else "bold yellow")
     for unit in left:
-        say(f"  {unit.id} is {unit.state}: {one_line(unit.reason)}")
+        output.say(f"  {unit.id} is {unit.state}: {output.one_line(unit.reason)}")
     report = read_report(home.store, name)
     if (work := work_line(report)) is not None:
-        say(f"  {work}")
-    say(f"  paceline summary {name} prints the report, paceline show UNIT what a unit did.", style="dim")
+        output.say(f"  {work}")
+    output.say(f"  paceline summary {name} prints the report, paceline show UNIT what a unit did.", style="dim")
     if left:
-        say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
+        output.say(f"paceline logs UNIT shows the last output of a unit; paceline retry {name}, then run again.")
     is_left = counts.todo or counts.running or left  # the check of a running unit waits, too
     if is_left and campaign.pause_reason is not None:
-        say(f"{name} paused itself: {one_line(campaign.pause_reason, 300)}")
-        say(f"Fix the cause, then paceline resume {name}, then run again.")
+        output.say(f"{name} paused itself: {output.one_line(campaign.pause_reason, 300)}")
+        output.say(f"Fix the cause, then paceline resume {name}, then run again.")
     elif is_left and campaign.state == "paused":
-        say(f"{name} is paused: paceline resume {name}, then run again.")
+        output.say(f"{name} is paused: paceline resume {name}, then run again.")
     elif counts.todo:
         _print_holds(home, campaign)
 
@@ -356,12 +356,12 @@ def _print_holds(home: Home, campaign: Campaign) -> None:
     now = time.time()
     governor = home.offline_state(now).governor
     for wait in wait_rows(stored_waits(home.store), [campaign]):
-        say(f"{campaign.name} waits: {one_line(wait.detail)}; paceline why UNIT says what to do.")
+        output.say(f"{campaign.name} waits: {output.one_line(wait.detail)}; paceline why UNIT says what to do.")
         hint = hint_for(wait.reason, wait.scope)
         if hint is not None and governor.ask_login_again(wait.scope, now=now):
-            say("When that is fixed, run again: the login is asked again by itself.")
+            output.say("When that is fixed, run again: the login is asked again by itself.")
         elif hint is not None:
-            say(f"When that is fixed: {hint}, then run again.")
+            output.say(f"When that is fixed: {hint}, then run again.")
 
 
 def _failed_units(home: Home, name: str) -> Iterator[Unit]:

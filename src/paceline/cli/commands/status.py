@@ -184,7 +184,7 @@ def events_command(
         else:
             if after is None and not audit:
                 start = max(0, home.last_event_id() - limit)
-            news = output.NewEvents(home.store, start).take
+            news = output.new_events(home.store, start)
 
         def take() -> Iterator[StoredEvent]:
             return (event for event in news() if not audit or is_change(event.event))

@@ -66,7 +66,7 @@ class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 def snapshot_reader(home: Home) -> Callable[[float], TopSnapshot]:
     """Return what reads the home as it is at a time. It remembers which events it has returned."""
     throughput = Throughput(home.store)
-    news = output.NewEvents(home.store, max(0, home.last_event_id() - KEPT_EVENTS))
+    news = output.new_events(home.store, max(0, home.last_event_id() - KEPT_EVENTS))
 
     def read(now: float) -> TopSnapshot:
         throughput.catch_up(now)
@@ -93,7 +93,7 @@ def snapshot_reader(home: Home) -> Callable[[float], TopSnapshot]:
                 for row in shown
             ],
             keys=list(_key_rows(home, now)),
-            events=[event_row(each, home.zone) for each in news.take()],
+            events=[event_row(each, home.zone) for each in news()],
         )
 
     return read
