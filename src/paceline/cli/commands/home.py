@@ -36,7 +36,7 @@ from paceline.hosts.launchers.ssh import SshLauncher
 from paceline.hosts.messages import known_hosts
 from paceline.settings import LOCAL_HOST, HostSettings, Settings, load_settings
 from paceline.settings.checks import did_you_mean
-from paceline.settings.host_fields import make_host
+from paceline.settings.host_fields import HOST_FIELDS, make_host
 from paceline.store.dump import export_store, import_store
 from paceline.store.sql_store import SqlStore
 from paceline.views.capacity import new_key_view, revoked_key_view
@@ -413,6 +413,7 @@ KeyName = Annotated[str, argument("NAME", "The name of the key, such as that of 
 
 @keys_app.command("create")
 def create_key_command(
+    context: typer.Context,
     name: KeyName,
     pool: Annotated[
         str | None, option("P", "The one pool or account that it may use: /gateway/P/. Default: all.")
@@ -440,18 +441,9 @@ def create_key_command(
     Clients present it to the gateway in place of an API key. It is good for nothing else. A daemon that runs accepts
     it at once.
     """
-    request = commands.KeyRequest(
-        name=name,
-        pool=pool,
-        models=() if models is None else tuple(each.strip() for each in models.split(",")),
-        rpm=rpm,
-        tpm=tpm,
-        parallel=parallel,
-        priority_max=priority_max,
-        weight=weight,
-        budget=budget,
-        all_paths=all_paths,
-    )
+    options = {field: context.params[field] for field in commands.KeyRequest.__struct_fields__}
+    options["models"] = () if models is None else tuple(each.strip() for each in models.split(","))
+    request = commands.KeyRequest(**options)
     with open_home() as home:
         now = time.time()
         record, text = commands.create_key(home.store, home.settings, request, now=now)
@@ -523,6 +515,7 @@ _PLACES = "{name} {url} {token_file} {home} {labels}"
 
 @hosts_app.command("add")
 def add_host_command(
+    context: typer.Context,
     name: HostName,
     ssh: Annotated[str | None, option("USER@HOST", "Start its worker with ssh.")] = None,
     command: Annotated[str | None, option("COMMAND", f"Start it with a command: {_PLACES}.")] = None,
@@ -559,25 +552,9 @@ def add_host_command(
     and keeps the worker. Without --ssh, --command, --slurm and --ray you start the worker yourself: the command is
     printed. The token of the host is good for its worker alone.
     """
-    given = {
-        "ssh": ssh,
-        "ray": ray,
-        "ray_node": ray_node,
-        "ray_python": ray_python,
-        "connect": connect,
-        "python": python,
-        "home": home,
-        "git_remote": git_remote,
-        "command": _words(command),
-        "alive": _words(alive),
-        "stop": _words(stop),
-        "slurm": _slurm_options(slurm),
-        "max_sessions": max_sessions,
-        "labels": label or None,
-        "host_lease": host_lease,
-        "min_free_memory": min_free_memory,
-    }
-    host = make_host(name, {key: value for key, value in given.items() if value is not None})
+    options = context.params | {"labels": label or None, "slurm": _slurm_options(slurm)}
+    options |= {"command": _words(command), "alive": _words(alive), "stop": _words(stop)}
+    host = make_host(name, {field: options[field] for field in HOST_FIELDS if options[field] is not None})
     with open_home() as opened:
         _add(opened, host, update=update, as_json=as_json)
 
