@@ -28,7 +28,7 @@ from paceline.daemon.home import Home
 from paceline.executors.interface import Handle, Launch
 from paceline.executors.proc_table import boot_id
 from paceline.executors.process import ProcessExecutor
-from paceline.executors.spool import take_lock, write_input
+from paceline.executors.spool import spool_root, take_lock, write_input
 from paceline.executors.spool_writer import Value, shrink, write_emergency_record, write_status
 from paceline.store import SqliteStore
 
@@ -101,7 +101,7 @@ class WrittenSessions(ProcessExecutor):
 
 
 def written_sessions(home: Home) -> ProcessExecutor:
-    return WrittenSessions(home.spool_root)
+    return WrittenSessions(spool_root(home.path))
 
 
 def run_without_processes(plan: str) -> None:

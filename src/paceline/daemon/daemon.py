@@ -95,7 +95,7 @@ class DaemonServer:
                     _print_ready(listener, self.tokens, as_json=as_json)
                     yield
                     if gateway.is_stopping:  # else the engine ended by itself, and nothing counts slots any more
-                        await _finish_calls(gateway, self._hurry, self.home.settings.api.drain)
+                        await self._finish_calls()
                 finally:
                     await gateway.close()
                     self._background.close()
@@ -103,7 +103,7 @@ class DaemonServer:
     def begin_term(self, engine: Engine) -> None:
         """Start the engine, and serve its API and its slots from now on."""
         engine.start(gateway=GatewayAddress(self.listener.url, self.tokens.session_secret))
-        context = self.context(engine, since=time.time())
+        context = self.context(engine)
         context.calls = self._gateway.calls
         self._gateway.spend.use_store(self.home.store)
         self.app = create_app(context, tokens=self.tokens, host=self.listener.host)
@@ -134,8 +134,8 @@ class DaemonServer:
         endpoints = HomeEndpoints(self.home, address=address, url=url, has_tls=listener.tls is not None)
         return WorkerSupervision(engine.hosts.remote_states, engine.hosts.problems, endpoints, now=time.monotonic)
 
-    def context(self, engine: Engine | StandbyEngine, *, since: float) -> ApiContext:
-        """Return what the routes work on. The engine leads, or stands by, since that time."""
+    def context(self, engine: Engine | StandbyEngine) -> ApiContext:
+        """Return what the routes work on. The engine leads, or stands by, from now on."""
         home = self.home
         return ApiContext(
             engine,
@@ -144,7 +144,7 @@ class DaemonServer:
             zone=home.zone,
             environ=home.environ,
             folder=Path.cwd(),
-            since=since,
+            since=time.time(),
         )
 
     def _stop(self) -> None:
@@ -158,8 +158,15 @@ class DaemonServer:
             self._term[0].stop()
 
     async def _drain_and_stop(self, engine: Engine) -> None:
-        await _finish_calls(self._gateway, self._hurry, self.home.settings.api.drain)
+        await self._finish_calls()
         engine.stop()
+
+    async def _finish_calls(self) -> None:
+        seconds = self.home.settings.api.drain
+        if (calls := len(self._gateway.live)) and seconds:
+            what = "a running call" if calls == 1 else f"{calls} running calls"
+            sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
+        await self._gateway.drain(self._hurry)
 
 
 def _gateway(home: Home, background: BackgroundStore, tokens: AccessTokens, listener: Listener) -> Gateway:
@@ -203,13 +210,6 @@ def _open_files() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
-
-
-async def _finish_calls(gateway: Gateway, hurry: asyncio.Event, seconds: float) -> None:
-    if (calls := len(gateway.live)) and seconds:
-        what = "a running call" if calls == 1 else f"{calls} running calls"
-        sys.stderr.write(f"Waiting for {what}, up to {seconds:g} s; Ctrl-C again stops now.\n")
-    await gateway.drain(hurry)
 
 
 def _stop_handler(stop: Callable[[], object], hurry: asyncio.Event) -> Callable[[signal.Signals], None]:
@@ -325,7 +325,7 @@ class FleetMember:
         """Serve reads, and pass everything else on, from now on."""
         server = self._server
         reader = StandbyEngine(self._store, self._settings, SystemClock())
-        self._context = server.context(reader, since=time.time())
+        self._context = server.context(reader)
         server.app = create_standby_app(self._context, self._proxy, tokens=server.tokens, host=server.listener.host)
 
     def _stop_standing_by(self) -> None:

@@ -108,7 +108,7 @@ def session_variables(environ: Mapping[str, str]) -> dict[str, str]:
 @contextlib.contextmanager
 def _locked(home: Home, leader: election.Leader) -> Iterator[None]:
     """Hold the lock of the home's engine, after everybody who led before has given up the lead."""
-    lock = home.lock(election.ENGINE)
+    lock = home.lock()
     if not lock.take() and (leader.only_slots or not _replaces(lock, home)):
         holder = lock.holder()
         who = f" ({holder})" if holder else ""

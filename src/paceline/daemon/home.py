@@ -61,22 +61,18 @@ class Home:
     def path(self) -> Path:
         return self.settings.home
 
-    @property
-    def spool_root(self) -> str:
-        return spool_root(self.path)
-
     def spool(self) -> Spool:
         known = election.known_leaders(self.store) if self.store.is_shared else ()
-        return Spool(self.spool_root, election.neighbours(known, self.path))
+        return Spool(spool_root(self.path), election.neighbours(known, self.path))
 
     def executor(self) -> "ProcessExecutor":
         from paceline.executors.process import ProcessExecutor  # imported here because it is slow
 
         lease_file = str(self.path / LEASE_FILE) if self.store.is_shared else None
-        return ProcessExecutor(self.spool_root, lease_file=lease_file)
+        return ProcessExecutor(spool_root(self.path), lease_file=lease_file)
 
-    def lock(self, name: str) -> election.LeaderLock:
-        return election.LeaderLock(self.path, name)
+    def lock(self) -> election.LeaderLock:
+        return election.LeaderLock(self.path, election.ENGINE)
 
     def engine_leader(self) -> election.Leader | None:
         """Return the engine that leads and runs campaigns, here or wherever a shared store has its leader."""
@@ -85,11 +81,11 @@ class Home:
 
     def leader(self) -> election.Leader | None:
         """Return the engine that leads, also one that only serves slots."""
-        return election.present_leader(self.store) if self.store.is_shared else self.lock(election.ENGINE).holder()
+        return election.present_leader(self.store) if self.store.is_shared else self.lock().holder()
 
-    def offline_state(self, now: float, extra: Iterable[Campaign] = ()) -> OfflineState:
+    def offline_state(self, now: float) -> OfflineState:
         """Return the state that an engine would find now, for a command that only reads."""
-        return OfflineState(self.store, engine_settings(self.settings, self.zone, self.path), now, extra)
+        return OfflineState(self.store, engine_settings(self.settings, self.zone, self.path), now)
 
     def read_fleet(
         self, now: float, offline: OfflineState | None = None, *, scopes: Sequence[ScopeStatus] | None = None
@@ -134,7 +130,7 @@ class Home:
     @property
     def standstill(self) -> str | None:
         """What is said of an engine here that does nothing, not even answer. None if it runs, or there is none."""
-        leader = self.lock(election.ENGINE).holder()
+        leader = self.lock().holder()
         if leader is None or not _stands_still(leader.pid):
             return None
         process = f"process {leader.pid} of the engine"
@@ -143,10 +139,11 @@ class Home:
     @cached_property
     def lost_work(self) -> str | None:
         """Why the database seems to have lost its content, None if it does not: sessions ran, and it knows no work."""
-        if self.store.campaigns() or not (attempts := count_attempts(self.spool_root)) or self.last_event_id():
+        spool = spool_root(self.path)
+        if self.store.campaigns() or not (attempts := count_attempts(spool)) or self.last_event_id():
             return None
         database = self.settings.sqlite_path or "the database"
-        output = _output_of(attempts, self.spool_root)
+        output = _output_of(attempts, spool)
         return f"{database} has no work, but {output}: its -wal file may be lost. {_restoring(self.path)}"
 
     def last_event_id(self) -> int:

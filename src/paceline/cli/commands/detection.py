@@ -83,10 +83,10 @@ def chunks_of(file: BinaryIO) -> Iterator[bytes]:
     return iter(lambda: file.read(CHUNK_BYTES), b"")
 
 
-def parse_time(text: str | None, *, default: float) -> float:
-    """Parse Unix seconds, or an ISO 8601 date and time (UTC if it has no zone)."""
+def parse_time(text: str | None) -> float:
+    """Return now, or parse Unix seconds, or an ISO 8601 date and time (UTC if it has no zone)."""
     if text is None:
-        return default
+        return time.time()
     try:
         at = float(text)
     except ValueError:
@@ -283,7 +283,7 @@ def detect_command(
     With --stream the whole output of an agent run is read as the engine would read it: signals, session, tokens,
     who pays, and how the run ended.
     """
-    at, zone = parse_time(seen_at, default=time.time()), parse_zone(tz)
+    at, zone = parse_time(seen_at), parse_zone(tz)
     if stream:
         files = _stream_files(source, channel, stderr)
         reader = StreamReader(provider, tz=zone.key)
@@ -431,7 +431,7 @@ def report_command(
     Keys, tokens, e-mail addresses, home folders, ids, hosts and everything that looks like one of them are removed.
     Nothing is sent anywhere: you get a file. Read it before you attach it.
     """
-    at, zone = parse_time(seen_at, default=time.time()), parse_zone(tz)
+    at, zone = parse_time(seen_at), parse_zone(tz)
     seen = {"provider": provider, "tz": zone.key, "seen_at": at, "exit_code": exit_code}
     observation, left_out = read_observation(source, header=header, channel=channel, status=status, **seen)
     report = make_report(observation, Redactor(_known_values()), bytes_left_out=left_out)

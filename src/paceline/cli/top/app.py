@@ -236,11 +236,10 @@ class TopApp(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, home: Home, *, now: Callable[[], float] = time.time, every: float = REFRESH_SECONDS) -> None:
+    def __init__(self, home: Home, *, every: float = REFRESH_SECONDS) -> None:
         super().__init__()
         self.theme = THEME
         self._home = home
-        self._now = now
         self._every = every
         self._thread = ThreadPoolExecutor(1, "store")
         self._read_snapshot: Callable[[float], TopSnapshot] | None = None
@@ -305,7 +304,7 @@ class TopApp(App[None]):
         """Read a snapshot and a page of units. There is no page if the chosen campaign was deleted."""
         if self._read_snapshot is None:
             self._read_snapshot = cells.snapshot_reader(self._home)
-        snapshot = self._read_snapshot(self._now())
+        snapshot = self._read_snapshot(time.time())
         is_there = choice.campaign in (None, *(row.key for row in snapshot.campaigns))
         return snapshot, units.read_counted_page(self._home.store, choice, start) if is_there else None
 
@@ -419,7 +418,7 @@ class TopApp(App[None]):
 
     def _open_unit(self, unit_id: str) -> None:
         def read() -> Awaitable[Text]:
-            return self._in_store_thread(lambda: cells.inspect_unit(self._home, unit_id, self._now()))
+            return self._in_store_thread(lambda: cells.inspect_unit(self._home, unit_id, time.time()))
 
         self.push_screen(UnitScreen(read, self._every))
 

@@ -371,9 +371,9 @@ def _campaign_name(campaign: CampaignView) -> Text:
     return name if state == "active" else name.append(f" {state}", "yellow" if state == "paused" else "dim")
 
 
-def bar(ratio: float, style: str, cells: int = BAR_CELLS) -> Text:
-    filled = min(cells, max(0, round(ratio * cells)))
-    return Text.assemble(("█" * filled, style), ("░" * (cells - filled), "dim"))
+def bar(ratio: float, style: str) -> Text:
+    filled = min(BAR_CELLS, max(0, round(ratio * BAR_CELLS)))
+    return Text.assemble(("█" * filled, style), ("░" * (BAR_CELLS - filled), "dim"))
 
 
 # -- capacity --------------------------------------------------------------------------------------
