@@ -8,7 +8,7 @@ from tests.detect.sample_files import FILE_WINDOWS, rows_of
 from tests.detect.scoring import kind_of
 
 from paceline.detect import Observation, explain
-from paceline.detect.text import make_readable, own_lines, without_shown_output
+from paceline.detect.text import make_readable, own_lines, with_blanks_for_shown_output
 
 # Windows of 1, 3 or 12 lines around words such as "limit" and "429", out of source, tests and pages about limits.
 # They are frozen: windows of the repository's own files would change with every edit.
@@ -85,6 +85,10 @@ def test_an_error_of_a_call_of_a_model_is_kept_whatever_it_resembles(line: str) 
 
 
 BANNER = "You've hit your limit · resets 3pm"
+
+
+def without_shown_output(text: str) -> str:
+    return "\n".join(filter(None, with_blanks_for_shown_output(text.split("\n"))))
 
 
 @each_row(

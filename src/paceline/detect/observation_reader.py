@@ -52,8 +52,8 @@ from paceline.detect.text import (
     own_lines,
     reason_line,
     shorten,
+    with_blanks_for_shown_output,
     without_meters,
-    without_shown_output,
 )
 from paceline.detect.times import PLAUSIBLE, Reset, discount_implausible, find_resets, in_range
 
@@ -507,7 +507,7 @@ def _explain(seen: Observation, providers: ProviderSet) -> Reading:
             return NOTHING
     if status is not None and status < 400 and not _ERROR_IN_200.search(text[:4000]):
         return _read_healthy(scene, text, headers, status)
-    plain = make_readable(text if is_body else without_shown_output(text))
+    plain = make_readable(text if is_body else "\n".join(with_blanks_for_shown_output(text.split("\n"))))
     if not headers and status is None and not (providers.has_hint(plain) or providers.has_hint(join_lines(plain))):
         return NOTHING
     reading = decide(_evidence_in_text(scene, plain, headers, status, is_body=is_body))

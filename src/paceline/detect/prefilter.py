@@ -52,7 +52,7 @@ def needed_branches(pattern: str) -> tuple[Branch, ...]:
 
 def telling_words(branches: Iterable[Branch]) -> tuple[str, ...]:
     """Return few words, one of which is in every text that has all that one of the branches needs."""
-    different = set(branches)
+    different = list(dict.fromkeys(branches))
     chosen: set[str] = set()
     unfound = frozenset(word for branch in different for words in branch for word in words)
     for branch in sorted(different, key=len):

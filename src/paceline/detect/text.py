@@ -416,16 +416,8 @@ _RESULT = re.compile(r"[ \t]{0,40}[⎿└]")
 _SHOWS = re.compile(r"[$❯%⎿└⏺●•✦]|```|~~~")
 
 
-def without_shown_output(text: str) -> str:
-    """Return the text without what stands below a command, a tool or an agent's words, and between fences."""
-    if not _SHOWS.search(text):
-        return text
-    lines = text.split("\n")
-    return "\n".join(line for line, is_shown in zip(lines, _shown(lines), strict=True) if not is_shown)
-
-
 def with_blanks_for_shown_output(rows: list[str]) -> list[str]:
-    """Return the rows of a screen, and empty ones in the place of what it shows of others."""
+    """Return the rows, and empty ones for what stands below a command, a tool or an agent's words, or in fences."""
     if not _SHOWS.search("\n".join(rows)):
         return rows
     return ["" if is_shown else row for row, is_shown in zip(rows, _shown(rows), strict=True)]

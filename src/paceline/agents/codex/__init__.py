@@ -142,7 +142,7 @@ def _rollout_budget(limit: object) -> Budget | None:
     if not isinstance(limit, dict) or (used := to_number(limit.get("used_percent"))) is None:
         return None
     minutes, at = to_number(limit.get("window_minutes")), to_number(limit.get("resets_at"))
-    window = {300: "5h", 10080: "weekly"}.get(int(minutes or 0))
+    window = _WINDOW_OF_MINUTES.get(int(minutes or 0))
     return Budget(used_ratio=used / 100, window=window, resets_at=epoch_seconds(at) if at else None, source="field")
 
 
