@@ -42,7 +42,7 @@ def paid(ledger: SpendLedger, dollars: float, key: ClientKey) -> None:
 def spent(ledger: SpendLedger, key: ClientKey) -> float:
     limit = limit_of_key(key)
     assert limit is not None
-    return ledger.spent(limit)
+    return ledger._spent(ledger.settled, limit, ledger._clock.now())
 
 
 async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_each_period() -> None:

@@ -447,11 +447,11 @@ async def test_the_sessions_of_a_pool_are_bounded() -> None:
     head = RequestHead("POST", TEAM, [(b"x-api-key", b"t" * 20)])
 
     arrived = await access.let_in(head)
-    choice = pools.choose(PoolRequest(head, pool, "opus", None, arrived), limiter, AdmissionRequest)
+    choice = pools.choose(PoolRequest(pool, "opus", None, arrived), limiter, AdmissionRequest)
     assert choice is not None
 
     for number in range(MOST_SESSIONS + 10):
-        pools.begin(PoolRequest(head, pool, "opus", f"s{number}", arrived, choice=choice))
+        pools.begin(PoolRequest(pool, "opus", f"s{number}", arrived, choice=choice))
 
     assert pools.sessions == MOST_SESSIONS
 

@@ -60,7 +60,7 @@ def row(**fields: object) -> SpendRow:
 def spent(ledger: SpendLedger, key: ClientKey = TEAM) -> float:
     limit = limit_of_key(key)
     assert isinstance(limit, Limit)
-    return ledger.spent(limit)
+    return ledger._spent(ledger.settled, limit, ledger._clock.now())
 
 
 def test_a_request_costs_what_its_tokens_cost() -> None:

@@ -426,7 +426,9 @@ class Running:
         tokens = Tokens(output=round(self.reserved * 1000)) if is_stream else _tokens(self.reserved)
         limit = limit_of_key(self._key)
         assert limit is not None
-        self.beyond = max(0.0, ledger.spent(limit) + self.reserved - limit.budget.dollars)
+        self.beyond = max(
+            0.0, ledger._spent(ledger.settled, limit, ledger._clock.now()) + self.reserved - limit.budget.dollars
+        )
         try:
             self._entry = ledger.reserve(self._record, self._key, work, Estimate(tokens, is_stream))
         except BudgetError:

@@ -187,7 +187,7 @@ class Exchange:
         self._has_own_key = request.has_own_key
         gateway.calls.admitted(record, request)
         if request.client is not None:
-            gateway.access.keys.check_use(request.client, request.route, request.method)
+            gateway.access.keys.check_use(request.client, request.route, request.arrived.method)
         if request.takes_slot:
             try:
                 await self._serve_call(request)
@@ -197,7 +197,7 @@ class Exchange:
         if request.client is not None:
             gateway.spend.check_key(request.client)
         if request.route.pool is not None:
-            request = gateway.without_slot(self.head, request)
+            request = gateway.without_slot(request)
             record.account = request.route.account.name
         record.scope = canonical_scope(request.route.account.scope)
         self._finish(await self._call_upstream(request, None))
@@ -277,7 +277,7 @@ class Exchange:
             session = session_in_body(body.pieces)
         is_changed = body.is_complete and any(route.model is not None for route in pool.fallback)
         members = await self._members() if is_changed else None
-        return PoolRequest(self.head, pool, model, session, request, members)
+        return PoolRequest(pool, model, session, request, members)
 
     def _body_bytes(self, request: UpstreamRequest) -> int | None:
         """Return the size of the body, None if it is not known yet."""
@@ -416,7 +416,7 @@ class Exchange:
             try:
                 return await self._send(request, slot, connection)
             except UpstreamError as error:
-                is_safe = is_idempotent(request.method, lowered(request.headers))
+                is_safe = is_idempotent(request.arrived.method, lowered(request.headers))
                 if error.has_response or error.is_timeout or not is_safe or not self.request_body.is_kept:
                     raise
                 self._gateway.metrics.gateway_retries.add(self.record.scope, "stale_connection")
@@ -636,9 +636,9 @@ class Gateway:
     def _why(self, ticket_id: str) -> Deferred | None:
         return None if self._limiter is None else self._limiter.why(ticket_id)
 
-    def without_slot(self, head: RequestHead, request: UpstreamRequest) -> UpstreamRequest:
+    def without_slot(self, request: UpstreamRequest) -> UpstreamRequest:
         """Return a request to a pool that takes no slot as it is sent: with the key of an account that is open."""
-        return request if self._limiter is None else self.key_pools.without_slot(head, request, self._limiter)
+        return request if self._limiter is None else self.key_pools.without_slot(request, self._limiter)
 
     def pool(self, origin: Origin) -> UpstreamPool:
         """Return the connections to an upstream. Accounts with the same origin share them."""

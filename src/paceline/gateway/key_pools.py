@@ -19,7 +19,6 @@ import msgspec
 from paceline.agents.account import Account
 from paceline.core.signals import AuthFailed, BillingStop, PlatformLimit, QuotaClosed, RateLimited, Signal
 from paceline.core.values.scopes import canonical_scope
-from paceline.core.values.status import ScopeStatus
 from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError
 from paceline.gateway.http_heads import header_value
@@ -87,9 +86,8 @@ class Choice(msgspec.Struct):
 
 
 class PoolRequest(msgspec.Struct):
-    """A request to a pool: its head, its model and, if a fallback has another model, the members of its body."""
+    """A request to a pool: its model and, if a fallback has another model, the members of its body."""
 
-    head: RequestHead
     pool: KeyPoolSettings
     model: str | None
     session: str | None
@@ -187,7 +185,7 @@ class KeyPools:
                 self._spend.check_account(account, request.model, request.estimate)
                 upstream = request.arrived
                 if upstream.route.account.name != account.name:
-                    upstream = self._access.forwarded(request.head, upstream.login, account.name)
+                    upstream = self._access.readdressed(upstream, account.name)
             except GatewayError as error:
                 useless.append(error)
                 continue
@@ -202,7 +200,8 @@ class KeyPools:
     ) -> Choice | None:
         """Return the request as it is sent on a fallback route. None if it cannot use the route."""
         account, model = self._access.accounts[route.account], route.model or request.model
-        client, head, body = request.arrived.client, request.head, None
+        arrived = request.arrived
+        client, head, body = arrived.client, arrived.arrived, None
         try:
             if client is not None:
                 check_model(client, account.provider, model)
@@ -211,11 +210,11 @@ class KeyPools:
             if route.account in request.refused_by:
                 return None
             if route.model is not None and route.model != request.model:
-                changed = with_model(request.head, request.members, route.model)
+                changed = with_model(head, request.members, route.model)
                 if changed is None:
                     return None
                 head, body = changed
-            upstream = self._access.forwarded(head, request.arrived.login, account.name)
+            upstream = self._access.readdressed(arrived, account.name, head)
         except GatewayError:
             return None
         scope = self._names.counted_scope(canonical_scope(scope_of(account.provider, account.name, model)))
@@ -267,7 +266,7 @@ class KeyPools:
         elif self._failing.pop(name, None) is not None:
             self._outage_seconds.pop(name, None)
 
-    def without_slot(self, head: RequestHead, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
+    def without_slot(self, request: UpstreamRequest, limiter: Limiter) -> UpstreamRequest:
         """Return a request without a slot as it is sent: to the first account in the pool's order that is open.
 
         Files and batches belong to an account, so these requests are not spread.
@@ -276,8 +275,11 @@ class KeyPools:
         now = limiter.clock.now()
         for name in sorted(request.route.pool.accounts, key=lambda each: self._is_tried_last(each, now)):
             status = limiter.scope_status(self._access.accounts[name].scope)
-            if self._access.has_key(name) and (status is None or not is_shut(status)):
-                return self._access.forwarded(head, request.login, name)
+            is_open = status is None or not (
+                status.held is not None or status.paused or any(each.state != "open" for each in status.windows)
+            )
+            if is_open and self._access.has_key(name):
+                return self._access.readdressed(request, name)
         return request
 
     # -- accounts that fail ------------------------------------------------------------------------
@@ -312,11 +314,6 @@ class KeyPools:
 
 
 # -- the rules -----------------------------------------------------------------------------------
-
-
-def is_shut(status: ScopeStatus) -> bool:
-    """Return whether the scope admits nobody now, however much room it has."""
-    return status.held is not None or status.paused or any(each.state != "open" for each in status.windows)
 
 
 def best_to_wait_for(choices: Sequence[Choice]) -> Choice | None:

@@ -267,17 +267,14 @@ class Login(msgspec.Struct, gc=False):
 
 
 class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
-    """An accepted request: what is sent upstream, for which account, and how it waits."""
+    """An accepted request: how it waits, and what is sent upstream, for which account."""
 
-    route: Route
-    method: str
-    head: bytes
-    """The bytes sent before the body."""
-    headers: list[Header]
-    """The headers in it that came from the client."""
+    arrived: RequestHead
+    login: Login
+    client: ClientKey | None
+    """The key of a client, if the request came with one."""
     has_own_key: bool
     """Whether the client pays with its own key. Errors about that key then say nothing about the account's."""
-    is_chunked: bool
     takes_slot: bool
     expects_continue: bool
     """Whether the client sends its body only after `100 Continue`."""
@@ -286,13 +283,13 @@ class UpstreamRequest(msgspec.Struct, gc=False, kw_only=True):
     max_wait: float | None = None
     keepalive: float | None = None
     """Seconds between the signs of life that the client wants while its stream waits."""
-    login: Login
     group: SlotGroup | None = None
-
-    @property
-    def client(self) -> ClientKey | None:
-        """The key of a client, if the request came with one."""
-        return self.login.client
+    route: Route
+    head: bytes = b""
+    """The bytes sent before the body."""
+    headers: list[Header] = []
+    """The headers in it that came from the client."""
+    is_chunked: bool = False
 
 
 class RequestAccess:
@@ -360,46 +357,26 @@ class RequestAccess:
             if client.pool is not None and client.pool != name:
                 message = f"the key {client.name} may use /gateway/{client.pool}/ only"
                 raise GatewayError(403, "address_not_allowed", message)
-        account, pool = None, self._routes.resolve(path).pool
+        request = self._accepted(head, sorted_headers, login, self._routes.resolve(path))
+        account, pool = None, request.route.pool
         if pool is not None:  # a key that is not set is no reason to refuse yet
             account = next((name for name in pool.accounts if self.has_key(name)), None)
-        return self.forwarded(head, login, account)
+        return self._address(request, account)
 
-    def forwarded(self, head: RequestHead, login: Login, account: str | None) -> UpstreamRequest:
-        """Return the request of a client that was let in, with the key of `account` if its path names a pool."""
-        sorted_headers = head.sorted_headers or SortedHeaders(head)
-        path, mark, query = head.target.partition(b"?")
-        route, position = self._routes.resolve(path, account), login.position
-        target = route.path + mark + query
-        if position is None:
-            for key in sorted_headers.presented:
-                if (refusal := login_refusal(key.value, route.account.provider)) is not None:
-                    raise GatewayError(403, "subscription", refusal)
-            key_headers = sorted_headers.raw_keys
-        else:
-            wanted = key_position(route.account.provider, route.family, position)
-            key_headers, target = with_key(sorted_headers.keys, target, self._key(route.account), wanted)
-        takes_slot = head.method == "POST" and route.is_model_call
-        if takes_slot:
-            sorted_headers.accept_readable()
-        framing = b"Transfer-Encoding: chunked\r\n" if sorted_headers.is_chunked else b""
-        lines = (sorted_headers.lines, header_lines(key_headers), framing)
+    def _accepted(
+        self, head: RequestHead, sorted_headers: "SortedHeaders", login: Login, route: Route
+    ) -> UpstreamRequest:
+        """Return what holds for the request, whichever account of a pool will serve it."""
         request = UpstreamRequest(
-            route=route,
-            method=head.method,
-            head=b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n"
-            % (head.method.encode(), target, route.origin.authority, *lines),
-            headers=sorted_headers.forwarded,
-            has_own_key=position is None,
-            is_chunked=sorted_headers.is_chunked,
-            takes_slot=takes_slot,
+            arrived=head,
+            login=login,
+            client=login.client,
+            has_own_key=login.position is None,
+            takes_slot=head.method == "POST" and route.is_model_call,
             expects_continue=sorted_headers.read.get(b"expect", b"").lower() == b"100-continue",
             session=route.session,
-            login=login,
+            route=route,
         )
-        if login.secret in request.head or self._token in request.head:
-            message = "the token appears in a part of the request that is forwarded upstream; remove it there"
-            raise GatewayError(400, "stray_token", message)
         if ours := sorted_headers.ours:
             if (session := ours.get(b"x-paceline-session")) is not None:
                 request.session = check_session_name(session.decode("latin-1"), "x-paceline-session")
@@ -411,6 +388,37 @@ class RequestAccess:
             request.group = SlotGroup(scope, login.client.weight)
             request.priority = min(request.priority, login.client.priority_max)
             request.session = None if request.session is None else f"{scope}:{request.session}"
+        return request
+
+    def readdressed(self, request: UpstreamRequest, account: str, head: RequestHead | None = None) -> UpstreamRequest:
+        """Return an accepted request, or one with another head, as it is sent to another account of its pool."""
+        return self._address(msgspec.structs.replace(request, arrived=head or request.arrived), account)
+
+    def _address(self, request: UpstreamRequest, account: str | None) -> UpstreamRequest:
+        """Write the head that is sent upstream, with the key of `account` if the path names a pool."""
+        head, position = request.arrived, request.login.position
+        sorted_headers = head.sorted_headers or SortedHeaders(head)
+        path, mark, query = head.target.partition(b"?")
+        request.route = route = self._routes.resolve(path, account)
+        target = route.path + mark + query
+        if position is None:
+            for key in sorted_headers.presented:
+                if (refusal := login_refusal(key.value, route.account.provider)) is not None:
+                    raise GatewayError(403, "subscription", refusal)
+            key_headers = sorted_headers.raw_keys
+        else:
+            wanted = key_position(route.account.provider, route.family, position)
+            key_headers, target = with_key(sorted_headers.keys, target, self._key(route.account), wanted)
+        if request.takes_slot:
+            sorted_headers.accept_readable()
+        request.headers, request.is_chunked = sorted_headers.forwarded, sorted_headers.is_chunked
+        framing = b"Transfer-Encoding: chunked\r\n" if request.is_chunked else b""
+        lines = (sorted_headers.lines, header_lines(key_headers), framing)
+        first = (head.method.encode(), target, route.origin.authority)
+        request.head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (*first, *lines)
+        if request.login.secret in request.head or self._token in request.head:
+            message = "the token appears in a part of the request that is forwarded upstream; remove it there"
+            raise GatewayError(400, "stray_token", message)
         return request
 
     def body_rules(self, request: UpstreamRequest) -> "BodyRules | None":
@@ -610,7 +618,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         if request.route.model is None:
             self._check_same_model(members, model)
         others: list[str] = []
-        for name in (*_further_models(members), *_models_of_tools(members)):
+        for name in _further_models(members):
             if not isinstance(name, str):
                 message = f"{self.who} has {self.what}, and the body has a fallback that is no name of a model"
                 raise GatewayError(403, "model_not_allowed", message)
@@ -666,16 +674,12 @@ def check_price(key: ClientKey, model: str | None, is_priced: IsPriced) -> None:
 
 
 def _further_models(members: list[tuple[str, object]]) -> Iterator[object]:
+    """Yield the models of fallbacks, and those of tools of the provider: of an advisor or a painter."""
     for name, value in members:
         is_way = name == "route" and isinstance(value, str) and value in _NO_MODELS
         if name in _FALLBACKS and not is_way:
             yield from _names(value)
-
-
-def _models_of_tools(members: list[tuple[str, object]]) -> Iterator[object]:
-    """Yield the models that tools of the provider name: of an advisor or a painter."""
-    for name, value in members:
-        if name == "tools" and isinstance(value, list):
+        elif name == "tools" and isinstance(value, list):
             yield from (each["model"] for each in value if isinstance(each, Mapping) and each.get("model") is not None)
 
 

@@ -36,7 +36,6 @@ KEPT_SHARE = 0.9
 LONGEST_DETAIL = 400
 """Characters of an own answer that are kept: all of a usual one."""
 
-Why = Callable[[str], Deferred | None]
 Value = TypeVar("Value")
 
 
@@ -87,7 +86,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         self.log = RequestLog()
         self.spend = spend
         self.metrics = metrics
-        self.why: Why = _unknown
+        self.why: Callable[[str], Deferred | None] = lambda _: None
         """Returns why a ticket waits."""
         self.failures: Callable[[], list[gateway_calls.MemberFailure]] = list
         """Returns the accounts of pools that fail."""
@@ -249,7 +248,3 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         known = fields_of(gateway_calls.GatewayCall, record) | now_known
         cost = Cost(billed=record.dollars) if record.is_billed else Cost(imputed=record.dollars)
         return gateway_calls.GatewayRequest(**known, seconds=seconds, cost=cost)
-
-
-def _unknown(ticket_id: str) -> Deferred | None:
-    return None

@@ -134,20 +134,18 @@ class SpendLedger:
         """Return whether the cost of the model is known."""
         return canonical_model(model) in self._prices.prices
 
-    def _dollars(
-        self, model: str | None, estimate: Estimate, tokens: Tokens | None, answer: ResponseReader | None = None
-    ) -> float | None:
-        """Return what a call has cost: at the price of the model that its answer names, else at the dearest one."""
-        if tokens is None:
+    def _dollars(self, model: str | None, used: Estimate | None, answer: ResponseReader | None = None) -> float | None:
+        """Return what a call costs: at the price of the model that its answer names, else at the dearest one."""
+        if used is None:
             return None
-        models = {canonical_model(each) for each in (model or "", *estimate.others)}
-        served, extras = estimate.served, dict[str, int]()
+        models = {canonical_model(each) for each in (model or "", *used.others)}
+        served, extras = used.served, dict[str, int]()
         if answer is not None:
             named = canonical_model(answer.model or "")
             if named in models and not answer.usage.names_models:
                 models = {named}
             served, extras = {**served, **answer.served}, answer.usage.extras
-        costs = [self._prices.cost_of_call(each, tokens, served, extras) for each in models]
+        costs = [self._prices.cost_of_call(each, used.tokens, served, extras) for each in models]
         return max((each for each in costs if each is not None), default=None)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -155,8 +153,7 @@ class SpendLedger:
     def check_key(self, key: ClientKey, model: str | None = None, estimate: Estimate | None = None) -> None:
         """Raise `BudgetError` if the budget of the key is reached, or has no room for an estimate."""
         if (limit := limit_of_key(key)) is not None:
-            dollars = None if estimate is None else self._dollars(model, estimate, estimate.tokens)
-            self._check(limit, dollars, self._clock.now())
+            self._check(limit, self._dollars(model, estimate), self._clock.now())
 
     def check_account(self, account: Account, model: str | None, estimate: Estimate | None = None) -> None:
         """Raise `GatewayError` if the budget of the account is reached, or could not count a call of this model.
@@ -165,8 +162,7 @@ class SpendLedger:
         """
         if (limit := limit_of_account(account)) is None:
             return
-        dollars = None if estimate is None else self._dollars(model, estimate, estimate.tokens)
-        self._check(limit, dollars, self._clock.now())
+        self._check(limit, self._dollars(model, estimate), self._clock.now())
         if model is None or not self.is_priced(model):
             raise unpriced(model, f"account {account.name}")
 
@@ -181,7 +177,7 @@ class SpendLedger:
             account=account.name,
             model=self._counted_model(record.model or "", day_of(now)),
         )
-        dollars = self._dollars(record.model, estimate, estimate.tokens)
+        dollars = self._dollars(record.model, estimate)
         row = _used(row, estimate.tokens, dollars, is_estimated=True, is_billed=record.is_billed)
         of_key = None if key is None else limit_of_key(key)
         if of_key is not None:
@@ -199,7 +195,9 @@ class SpendLedger:
         """Replace the reservation by what the call has used. No-op if that was done before."""
         if self._take_back(reservation):
             empty, is_billed = _empty(reservation.row), reservation.is_billed
-            record.dollars = self._dollars(record.model, reservation.estimate, record.tokens, answer)
+            if record.tokens is not None:
+                used = msgspec.structs.replace(reservation.estimate, tokens=record.tokens)
+                record.dollars = self._dollars(record.model, used, answer)
             row = _used(empty, record.tokens, record.dollars, is_estimated=record.is_estimated, is_billed=is_billed)
             self._enter(row)
             self._count_settled(row)
@@ -267,10 +265,6 @@ class SpendLedger:
                 f"is spent, ${reserved:,.2f} reserved, and this call may cost ${dollars:,.2f}; try again when they end"
             )
             raise BudgetError(429, BUDGET_IN_USE, message, limit.scope, retry_after=RETRY_SECONDS)
-
-    def spent(self, limit: Limit) -> float:
-        """Return what is settled in the period of a budget."""
-        return self._spent(self.settled, limit, self._clock.now())
 
     def _spent(self, balances: Balances, limit: Limit, now: float) -> float:
         if limit.key is None:

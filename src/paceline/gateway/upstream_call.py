@@ -95,7 +95,7 @@ class UpstreamCall:
         request, body = self._request, self._body
         self._connection = connection
         body.pause(False)  # before anything is sent: a slow upstream pauses it again
-        is_head = request.method == "HEAD"
+        is_head = request.arrived.method == "HEAD"
         connection.send(self, request.head, body.pieces, is_head=is_head, is_chunked=request.is_chunked)
         self.sent_at = connection.moved_at
         body.attach(connection)

@@ -302,7 +302,9 @@ class UpstreamPool:
         self._connect_seconds = connect_seconds
         self._idle_seconds = idle_seconds
         self._idle: list[UpstreamConnection] = []
-        self._tls = _tls_context() if origin.is_tls else None
+        self._tls = ssl.create_default_context() if origin.is_tls else None
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["http/1.1"])
 
     def take(self) -> UpstreamConnection | None:
         """Return an open connection that is not in use, or None."""
@@ -348,12 +350,6 @@ class UpstreamPool:
     def close(self) -> None:
         for connection in list(self._idle):
             connection.abort()
-
-
-def _tls_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def enable_keepalive(transport: asyncio.BaseTransport) -> None:
