@@ -112,8 +112,9 @@ class _Account:
         self._lagging: deque[tuple[float, str]] = deque()  # (counts until, model)
         self._starts: deque[float] = deque()
         self._penalty_until = started_at
-        self._requests = _Bucket.per_minute(limits.requests_per_minute, started_at)
-        self._tokens = _Bucket.per_minute(limits.tokens_per_minute, started_at)
+        requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
+        self._requests = None if requests is None else _Bucket(requests, started_at)
+        self._tokens = None if tokens is None else _Bucket(tokens, started_at)
         self._windows = [_WindowState(window) for window in limits.windows]
 
     def refusal(self, model: str, tokens: int, now: float) -> Refusal | None:
@@ -224,10 +225,6 @@ class _Bucket:
         self.size = size
         self._level = float(size)
         self._at = now
-
-    @classmethod
-    def per_minute(cls, size: int | None, now: float) -> "_Bucket | None":
-        return None if size is None else cls(size, now)
 
     def wait_for(self, amount: int, now: float) -> float:
         self._refill(now)

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -36,18 +36,12 @@ from paceline.simulation.provider.scenario import Endpoint, Scenario, Step
 Ending = Literal["served", "refused", "cut", "client_left"]
 
 
-class RequestRecord(msgspec.Struct, kw_only=True):
+class RequestRecord(ModelCall, kw_only=True):
     """One model request. `status`, `ended_at` and `ending` are None while it runs."""
 
     path: str
     protocol: ProtocolName
     key: str
-    model: str
-    stream: bool
-    session: str | None
-    prompts: tuple[str, ...]
-    answers: int
-    """Number of answers that the conversation already had."""
     input_tokens: int
     headers: dict[str, str]
     started_at: float
@@ -291,7 +285,9 @@ class FakeProvider:
         self._capacity: capacity.ProviderCapacity
         """It counts from the start of the provider."""
         self._runner: web.AppRunner | None = None
-        self._thread: _LoopThread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread
+        """In plain code: the loop that it runs on, and its thread."""
 
     @property
     def url(self) -> str:
@@ -353,17 +349,19 @@ class FakeProvider:
             await runner.cleanup()
 
     def __enter__(self) -> Self:
-        self._thread = _LoopThread()
-        self._thread.run(self.__aenter__())
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-provider", daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.__aenter__(), self._loop).result()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.run(self.__aexit__(kind, error, trace))
-            thread.stop()
+        asyncio.run_coroutine_threadsafe(self.__aexit__(kind, error, trace), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     # -- the HTTP side -------------------------------------------------------------------------------
 
@@ -581,20 +579,3 @@ class FakeProvider:
 
     async def _root(self, request: web.Request) -> web.Response:
         return web.Response(text="a fake provider\n")
-
-
-class _LoopThread:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-provider", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[None, None, object]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 ProtocolName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, kw_only=True):
     """What a request asks for. `prompts` are the texts of the user's messages, oldest first."""
 
     model: str
