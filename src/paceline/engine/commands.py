@@ -464,9 +464,8 @@ def remove_host(store: Store, name: str, *, force: bool = False) -> HostSettings
         if name not in hosts:
             hint = did_you_mean(name, hosts) or "; `paceline hosts` lists them"
             raise UnknownName(f"there is no host {name!r:.80}{hint}")
-        running = [
-            unit.id for unit in store.running_units(also_cancelled=True) if split_login(unit.account or "")[1] == name
-        ]
+        units = store.running_units(also_cancelled=True)
+        running = [unit.id for unit in units if split_login(unit.account or "")[1] == name]
         if running and not force:
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
             raise InvalidInput(

@@ -157,9 +157,8 @@ class TicketQueues:
         self.patience.begin(hosts, now)
         if not (self.queues or any(claimable.values())):
             return
-        placement = Placement(
-            self.accounts, hosts, now=now, machine=self._settings.machine, exclusions=self._exclusions
-        )
+        machine, exclusions = self._settings.machine, self._exclusions
+        placement = Placement(self.accounts, hosts, now=now, machine=machine, exclusions=exclusions)
         filling = Filling(self._governor, placement, now, self._governor.get_limit(SESSIONS) or 0)
         bound: dict[str, dict[str | None, int]] = {}
         for (name, login), units in claimable.items():
@@ -223,8 +222,9 @@ class TicketQueues:
             self.stranded[name] = self.stranded.get(name, 0) + units
             return
         refusal = filling.placement.refusal(campaign, account, host)
+        has_others = bool(places.logins)
         self._problems[name, login] = self.patience.explain(
-            campaign, login, refusal, filling.now, has_others=bool(places.logins)
+            campaign, login, refusal, filling.now, has_others=has_others
         )
 
     def _moved_behind(self, wanted: Iterable[TicketQueue], filling: Filling) -> list[TicketQueue]:

@@ -407,8 +407,7 @@ def conclude_attempt(session: LiveSession, state: SessionState, now: float) -> t
 
 def _by_process(session: LiveSession, state: SessionState, now: float) -> AttemptOutcome | None:
     if state.phase == "not_started":
-        error = session.output.start_error
-        if error is not None:
+        if (error := session.output.start_error) is not None:
             return start_error_outcome(error, state.message, now)
         return not_started_outcome(state.message, is_elsewhere=bool(session.host))
     if state.phase == "lost" or state.cause in ("terminated", "stopped"):
@@ -450,9 +449,8 @@ def _by_words(session: LiveSession, state: SessionState, now: float) -> AttemptO
 def _without_conversation(session: LiveSession) -> AttemptOutcome | None:
     """Begin a unit again whose conversation its CLI no longer has. The work itself has not failed."""
     facts, lost = session.output.facts, session.unit.conversation_id
-    if lost is None or session.has_answered or facts.outcome not in ("failed", "interrupted"):
-        return None
-    if not is_conversation_gone(facts.failure_text):
+    has_failed = facts.outcome in ("failed", "interrupted") and not session.has_answered
+    if lost is None or not has_failed or not is_conversation_gone(facts.failure_text):
         return None
     session.is_conversation_gone = True
     reason = f"its conversation is gone ({facts.failure_text}), so it begins again"
@@ -479,11 +477,8 @@ def start_error_outcome(error: str, message: str, now: float) -> AttemptOutcome:
 
 
 def not_started_outcome(message: str, *, is_elsewhere: bool = False) -> AttemptOutcome:
-    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it.
-
-    On another host (`is_elsewhere`) its folder may be missing although it is there on others.
-    """
-    if is_elsewhere and message.startswith(CANNOT_WORK):
+    """Return the outcome of an attempt whose agent never ran. Only what lies in the unit itself is a failure of it."""
+    if is_elsewhere and message.startswith(CANNOT_WORK):  # other hosts may have the folder
         return AttemptOutcome(ending="not_started", reason=message)
     if message in (STOPPED_EARLY, TOO_LATE):
         return AttemptOutcome(ending="lost", reason=message)
@@ -504,10 +499,9 @@ def _checked_success(session: LiveSession) -> AttemptOutcome:
         program = session.profile.start[0]
         reason = f"exit code 0, but it printed no event of {session.profile.name}: is {program} another program?"
         return AttemptOutcome(ending="failed", reason=reason)
-    problem = session.output.output_problem(session.unit)
-    if problem is None:
-        return AttemptOutcome(ending="succeeded", reason="done")
-    return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")
+    if (problem := session.output.output_problem(session.unit)) is not None:
+        return AttemptOutcome(ending="failed", reason=f"ended well, but {problem}")
+    return AttemptOutcome(ending="succeeded", reason="done")
 
 
 def _lost(session: LiveSession) -> tuple[int, int]:
@@ -527,8 +521,7 @@ def _lost(session: LiveSession) -> tuple[int, int]:
 
 def result_after(session: LiveSession, outcome: AttemptOutcome, ended_at: float, prices: PriceList) -> UnitResult:
     """Return the result of the unit with what this attempt adds. All its output must have been read."""
-    _, host = split_login(session.unit.account or "")
-    before, reader = session.unit.result, session.output.facts
+    before, reader, host = session.unit.result, session.output.facts, session.host
     spent, conversation = _spent(session)
     started_at = session.unit.started_at or ended_at
     waited = max(0.0, started_at - (before.carried.left_at or session.campaign.created_at or started_at))

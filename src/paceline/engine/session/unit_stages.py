@@ -171,10 +171,8 @@ class UnitStages:
         work.folder = workspaces.location_of(settings, name, spec.id, spec.cwd, host.home, unit.result)
         port_base = unit.result.port_base if unit.result.workspace else None
         self._ports.pop(unit.id, None)
-        waiting = [
-            each for name in self._ports if (each := self._store.unit(name)) is not None and each.state == "todo"
-        ]
-        self._ports = {each.id: self._ports[each.id] for each in waiting}
+        known = (self._store.unit(name) for name in self._ports)
+        self._ports = {each.id: self._ports[each.id] for each in known if each is not None and each.state == "todo"}
         at_work = (*(session.unit for session in self._live.values()), *self.units())
         used = {*self._ports.values(), *(each.result.port_base for each in at_work)}
         if port_base is None or port_base in used:
@@ -318,9 +316,8 @@ class UnitStages:
         if record.result is not None:
             unit = msgspec.structs.replace(unit, result=record.result)
         unit = with_result(unit, session_end=end, feedback=None, deliveries=0, unbegun_checks=0)
-        work = Attempt(
-            unit=unit, campaign=campaign, ticket=session.ticket, stage="check" if campaign.check else "commit"
-        )
+        work = Attempt(unit=unit, campaign=campaign, ticket=session.ticket)
+        work.stage = "check" if campaign.check else "commit"
         with self._journal.together():
             is_current = self._save(work)
             if is_current:
