@@ -152,7 +152,7 @@ class Executor(Protocol):
         """
 
     def archive(self, handle: Handle) -> None:
-        """Put the attempt away after its outcome was stored: the next engine need not examine it."""
+        """Put the attempt away, now or when it has ended: its outcome is stored, and nobody need examine it again."""
 
     def close(self) -> None:
         """Release all resources. Sessions continue."""

@@ -193,7 +193,10 @@ class ProcessHandle:
         self._status = spool.read_session_status(self.folder)
         if self._status == status:  # else it has noted time in which it could not run
             self.kill()
-            self._over = _ended_by_us(self.state(), cause)
+            self._over = self.state()
+            if self._over.phase == "lost":  # else it has recorded its end before
+                changes = {"phase": "ended", "cause": cause, "signal": signal.SIGKILL, "ended_at": time.time()}
+                self._over = msgspec.structs.replace(self._over, **changes, message="its supervisor hung")
 
     def _signal_supervisor(self, number: signal.Signals) -> None:
         if self.pidfd is not None:
@@ -265,7 +268,8 @@ class ProcessExecutor:
         self._running_time = supervisor.RunningTime(CHECK_SECONDS, monotonic)
         self._handles: dict[str, ProcessHandle] = {}
         self._watched: dict[int, ProcessHandle] = {}
-        self._strays: set[str] = set()
+        self._to_archive: set[str] = set()
+        """Sessions to put away once they are over, without a report."""
         self._epoll = select.epoll()
 
     def start(self, launch: Launch) -> ProcessHandle:
@@ -336,26 +340,27 @@ class ProcessExecutor:
         return [handle for handle in ended if handle.state().is_over and not self._forget(handle)]
 
     def sweep(self, keep: Collection[str]) -> dict[str, str]:
-        """Stop sessions that no unit owns, and archive those of them that have ended."""
+        """Stop sessions that no unit owns, and archive them."""
         done: dict[str, str] = {}
         for attempt_id in self.spool.unarchived():
-            if attempt_id in keep or attempt_id in self._handles:
+            if attempt_id in keep or attempt_id in self._to_archive:
                 continue
             handle = self.adopt(attempt_id)
             if handle is None:
                 continue
             if not handle.state().is_over:
-                self._strays.add(attempt_id)
                 handle.request_stop(DEFAULT_GRACE_SECONDS)
                 done[attempt_id] = "stopped"
-                continue
-            if handle.has_killed:
+            elif handle.has_killed:
                 done[attempt_id] = "killed"
             self.archive(handle)
         return done
 
     def archive(self, handle: Handle) -> None:
         """Move the attempt to the archive, so that the next engine need not examine it."""
+        if not handle.state().is_over:
+            self._to_archive.add(handle.attempt_id)
+            return
         self.spool.archive(handle.attempt_id)
         self._pruner.note_archived()
 
@@ -417,17 +422,20 @@ class ProcessExecutor:
             self._epoll.register(handle.pidfd, select.EPOLLIN)
 
     def _forget(self, handle: ProcessHandle) -> bool:
-        """Forget an ended session. Return whether no unit owns it, so that it is not reported."""
+        """Forget an ended session. Return whether it was to be put away, so that it is not reported."""
         handle.state()
         pidfd = self._handles.pop(handle.attempt_id).pidfd
         if self._watched.pop(pidfd or -1, None) is not None and pidfd is not None:
             # Closing it is not enough: a process that is just being started, such as git, may have a copy.
             self._epoll.unregister(pidfd)
         handle.release()
-        if handle.attempt_id not in self._strays:
+        if handle.attempt_id not in self._to_archive:
             return False
-        self._strays.discard(handle.attempt_id)
-        self.archive(handle)
+        self._to_archive.discard(handle.attempt_id)
+        try:
+            self.archive(handle)
+        except OSError as error:
+            spool.log.warning("%s could not be put away: %s; the next sweep finds it", handle.attempt_id, error)
         return True
 
 
@@ -481,15 +489,6 @@ def _has_exited(pidfd: int, within: float = 0.0) -> bool:
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(within * 1000))
-
-
-def _ended_by_us(state: SessionState, cause: Cause) -> SessionState:
-    """Return the state of a session that was killed at a limit of time, unless it had recorded its end before."""
-    if state.phase != "lost":
-        return state
-    return msgspec.structs.replace(
-        state, phase="ended", cause=cause, signal=signal.SIGKILL, ended_at=time.time(), message="its supervisor hung"
-    )
 
 
 def _lost(folder: str, status: spool.SessionStatus | None) -> SessionState:

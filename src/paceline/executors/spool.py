@@ -422,8 +422,7 @@ def _decoded(read: Callable[..., bytes], path: str, **which: bool) -> SessionSta
 
 def write_input(folder: str, data: bytes) -> None:
     """Write the agent's standard input, readable by its owner only: it may contain secrets."""
-    fd = os.open(os.path.join(folder, "stdin"), _NEW_FILE, 0o600)
-    with open(fd, "wb") as file:
+    with open(os.open(os.path.join(folder, "stdin"), _NEW_FILE, 0o600), "wb") as file:
         file.write(data)
 
 

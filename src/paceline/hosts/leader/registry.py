@@ -5,6 +5,7 @@ lease of every worker that has joined. Never here: where a unit runs.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -221,11 +222,9 @@ class HostRegistry:
         host = self._joined(name, request.joining)
         orders = host.orders_after(request.after)
         if not orders and request.wait > 0:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(request.wait, LONGEST_POLL_SECONDS)):
                     await host.news.wait()
-            except TimeoutError:
-                pass
             host = self._joined(name, request.joining)
             orders = host.orders_after(request.after)
         return messages.Orders(now=self._now(), orders=orders)

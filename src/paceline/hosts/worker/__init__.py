@@ -4,6 +4,6 @@ It starts what it is ordered to, under the same supervisors and in the same kind
 output there, and sends signals and facts. Never here: a decision about a unit.
 
 `worker.py` is the worker, the program around it, and what the host is and has. `sessions.py` starts, reads and ends
-sessions, and has the reports and the calls in progress. `link.py` has its requests. `job_runner.py` does calls of the
-leader, in the repositories of the host.
+sessions, and has the reports about them. `link.py` has its requests. `job_runner.py` does calls of the leader, in the
+repositories of the host.
 """

@@ -21,7 +21,6 @@ from paceline.core.signals import AnySignal, Signal
 from paceline.detect import StreamReader
 from paceline.errors import AttemptInUse, PacelineError
 from paceline.executors.interface import (
-    DEFAULT_GRACE_SECONDS,
     Executor,
     Handle,
     Launch,
@@ -305,8 +304,6 @@ class HostSessions:
         """Whether new sessions are started. Otherwise they are reported as never begun, and run elsewhere."""
         self._never_started: set[str] = set()
         """Attempts that were reported to be unknown here: they must never begin."""
-        self._to_archive: set[str] = set()
-        """Attempts to put away once they are over."""
         self.is_behind = False
         """Whether a session has more output than the last turn has read."""
 
@@ -353,20 +350,16 @@ class HostSessions:
             self._executor.stop(handle, grace)
 
     def archive(self, attempt_id: str) -> None:
-        """Put a session away, now or when it has ended."""
-        self._to_archive.add(attempt_id)
-        self._archive_ended()
+        """Put a session away, now or when it has ended. Nothing more is reported about it."""
+        if (handle := self._handle(attempt_id)) is not None:
+            self._executor.archive(handle)
+        self._followed.pop(attempt_id, None)
 
     def sweep(self, keep: Collection[str]) -> None:
         """End every session that is not in `keep`, and put it away when it has ended."""
-        for attempt_id in self._executor.unarchived():
-            if attempt_id in keep or attempt_id in self._to_archive:
-                continue
-            log.warning("%s belongs to no running unit; it is ended", attempt_id)
-            self._followed.pop(attempt_id, None)
-            self.stop(attempt_id, DEFAULT_GRACE_SECONDS)
-            self._to_archive.add(attempt_id)
-        self._archive_ended()
+        for attempt_id, action in self._executor.sweep(keep).items():
+            log.warning("%s %s, which belongs to no running unit", action, attempt_id)
+        self._followed = {name: session for name, session in self._followed.items() if name in keep}
 
     def start_over(self) -> None:
         """Forget what an earlier leader wanted to know."""
@@ -380,14 +373,12 @@ class HostSessions:
         self.is_behind = False
         for session in list(self._followed.values()):
             await self._read(session)
-        self._archive_ended()
 
     async def read_ended(self, handles: Iterable[Handle]) -> None:
         """Read the rest of sessions that have just ended."""
         for handle in handles:
             if (session := self._followed.get(handle.attempt_id)) is not None:
                 await self._read(session)
-        self._archive_ended()
 
     async def _read(self, session: SessionReporter) -> None:
         try:
@@ -449,20 +440,6 @@ class HostSessions:
     def _handle(self, attempt_id: str) -> Handle | None:
         session = self._followed.get(attempt_id)
         return session.handle if session is not None else self._executor.adopt(attempt_id)
-
-    def _archive_ended(self) -> None:
-        for attempt_id in list(self._to_archive):
-            try:
-                handle = self._handle(attempt_id)
-                if handle is not None and not handle.state().is_over:
-                    continue
-                if handle is not None:
-                    self._executor.archive(handle)
-            except (PacelineError, OSError) as error:
-                log.warning("%s could not be put away: %s; it is tried again", attempt_id, error)
-                continue
-            self._followed.pop(attempt_id, None)
-            self._to_archive.discard(attempt_id)
 
     def _report_unknown(self, attempt_id: str) -> None:
         self._never_started.add(attempt_id)
