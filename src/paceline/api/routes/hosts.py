@@ -69,13 +69,8 @@ async def post_wanted(
 ) -> Stream:
     body = await read_body(request, WantedCommits)
     call = _hosts(context).call_of(name, call_id)
-    file = _incoming(context)
-    try:
-        with _sole_transfer(context, call_id):
-            await asyncio.to_thread(write_wanted, call, body.have, file)
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
+    with _transfer(context, call_id) as file:
+        await asyncio.to_thread(write_wanted, call, body.have, file)
     return Stream(_pieces(file), media_type="application/octet-stream")
 
 
@@ -90,26 +85,28 @@ async def post_bundle(
 ) -> dict[str, str]:
     if not may_send(_hosts(context).call_of(name, call_id)):
         raise HttpError(400, f"nothing is to be sent for the call {call_id!r:.80}")
-    file = _incoming(context)
-    try:
-        with _sole_transfer(context, call_id), file.open("wb") as received:
-            async for piece in request.stream():
-                await asyncio.to_thread(received.write, piece)
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
+    with _transfer(context, call_id) as file, file.open("wb") as received:
+        async for piece in request.stream():
+            await asyncio.to_thread(received.write, piece)
     _hosts(context).receive(name, call_id, file)
     return {}
 
 
 @contextlib.contextmanager
-def _sole_transfer(context: ApiContext, call_id: str) -> Iterator[None]:
-    """Let one transfer of a call run at a time: each may take as much disk as a repository."""
+def _transfer(context: ApiContext, call_id: str) -> Iterator[Path]:
+    """Yield the file for a transfer, which is deleted if that fails.
+
+    One transfer of a call runs at a time: each may take as much disk as a repository.
+    """
     if call_id in context.transfers:
         raise HttpError(503, f"commits for the call {call_id!r:.80} are on their way already; try again")
+    file = _incoming(context)
     context.transfers.add(call_id)
     try:
-        yield
+        yield file
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
     finally:
         context.transfers.discard(call_id)
 
