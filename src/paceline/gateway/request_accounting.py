@@ -221,8 +221,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
 
     def request(self, request_id: str) -> gateway_calls.GatewayRequest | None:
         """Return one request, as long as it is known."""
-        record = self.log.find(request_id)
-        return None if record is None else self._view(record)
+        return None if (record := self.log.find(request_id)) is None else self._view(record)
 
     def is_unserved(self, scope: str) -> bool:
         """Return whether clients have named a model for this scope that never answered."""

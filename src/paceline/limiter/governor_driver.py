@@ -65,8 +65,7 @@ class EventListener:
 
 def namespace_of(ticket_id: str) -> str:
     """Return the part of a ticket id before its first colon, or "" for an id without a colon."""
-    namespace, separator, _ = ticket_id.partition(SEPARATOR)
-    return namespace if separator else ""
+    return ticket_id.partition(SEPARATOR)[0] if SEPARATOR in ticket_id else ""
 
 
 class GovernorDriver:

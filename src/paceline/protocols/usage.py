@@ -2,9 +2,6 @@
 
 Here: the usage fields of each protocol, in a body or in a stream of events. A response that is compressed, or of
 another type, is *unknown* and never an error. Never here: changing a byte.
-
-`tokens` is what counts towards rate limits: cache reads are left out where the protocol reports them separately.
-`tokens_used` is what is paid for, by kind.
 """
 
 import re
@@ -54,10 +51,13 @@ class ResponseReader:
         """The model that answers, if that was said beside the usage."""
         self.served: dict[str, str] = {}
         """How the call was served, by the member that says so, such as `service_tier`."""
-        self.tokens: int | None = None
-        """None until they are known."""
         self.error: bytes | None = None
         """The event or member with an error that ended the response after it had begun."""
+
+    @property
+    def tokens(self) -> int | None:
+        """What counts towards rate limits: without cache reads where they are separate. None until it is known."""
+        return self.usage.total
 
     @property
     def is_stream(self) -> bool:
@@ -79,7 +79,6 @@ class ResponseReader:
             return False
         usage = TokenUsage(said)
         self.usage = usage.over(before)
-        self.tokens = self.usage.total
         self.served |= usage.tiers()
         return True
 
