@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from paceline.core.values.settings import AUTO, Cooldown
+from paceline.core.values.settings import AUTO
 from paceline.core.values.validation import LARGEST_LIMIT, check_seconds
 from paceline.errors import InvalidDuration, InvalidInput, InvalidScope, MistakesFound
 
@@ -400,29 +400,27 @@ def duration(value: object) -> float:
     return _duration(value, above_zero=False)
 
 
-def cooldown(value: object) -> Cooldown:
-    """Check a cooldown: a duration, or "auto"."""
-    if value == AUTO:
-        return AUTO
-    try:
-        return duration(value)
-    except InvalidInput as error:
-        raise InvalidInput(f'{error}; or "{AUTO}" to learn it from usage readings') from None
-
-
 def span(value: object) -> float:
     """Check a duration that must not be zero."""
     return _duration(value, above_zero=True)
 
 
-def span_or_none(value: object) -> float | None:
-    """Check a duration that must not be zero, or "none" forever."""
-    if value == UNLIMITED:
-        return None
-    try:
-        return span(value)
-    except InvalidInput as error:
-        raise InvalidInput(f'{error}; or "{UNLIMITED}" to keep it forever') from None
+def _or_word(check: Check, word: str, meaning: object, use: str) -> Check:
+    """Return a check of values that pass another check, and of one word. `use` is what the word is for."""
+
+    def checked(value: object) -> object:
+        if value == word:
+            return meaning
+        try:
+            return check(value)
+        except InvalidInput as error:
+            raise InvalidInput(f'{error}; or "{word}" {use}') from None
+
+    return checked
+
+
+cooldown = _or_word(duration, AUTO, AUTO, "to learn it from usage readings")
+span_or_none = _or_word(span, UNLIMITED, None, "to keep it forever")
 
 
 def disk_size(value: object) -> int | None:

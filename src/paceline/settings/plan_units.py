@@ -121,7 +121,9 @@ class UnitList:
         before = len(self._mistakes)
         self._check_id(location, name)
         self._check_prompt(location, name, prompt)
-        self._check_script(location, name, prompt)
+        values = {"id": name, "prompt": prompt}
+        for unsafe in unsafe_placeholders(self._rules.command, values):
+            self._refuse(location, name, unsafe_message(unsafe, values[unsafe]))
         folder = self._folder if cwd is None else self._checked_folder(location, name, cwd)
         file = None if output is None else self._checked_output(location, name, output, folder)
         if len(self._mistakes) == before:
@@ -147,11 +149,6 @@ class UnitList:
             size = len(prompt.encode(errors="replace"))
             if size > self._rules.most_bytes:
                 self._refuse(location, name, f"the prompt has {size:,} bytes; {self._rules.why_most}")
-
-    def _check_script(self, location: object, name: str, prompt: str) -> None:
-        values = {"id": name, "prompt": prompt}
-        for unsafe in unsafe_placeholders(self._rules.command, values):
-            self._refuse(location, name, unsafe_message(unsafe, values[unsafe]))
 
     def _checked_folder(self, location: object, name: str, cwd: str) -> str:
         path = self._absolute(cwd)

@@ -281,8 +281,11 @@ def campaign_advice(
     units = list(units)
     if not profile.start:  # a plan's own command: nobody knows whether it changes its folder
         return workspace_advice(campaign, units) if campaign.workspace is not None else []
-    found = _model_advice(profile, campaign) + _output_advice(campaign, units) + workspace_advice(campaign, units)
-    if campaign.permissions is None and campaign.workspace is None and not _sets_permissions(campaign.args):
+    problem = model_problem(profile.name, campaign.model) if campaign.model is not None else None
+    found = [] if problem is None else [Advice(*problem)]
+    found += _output_advice(campaign, units) + workspace_advice(campaign, units)
+    sets_permissions = any(part.startswith(_FLAGS) or "sandbox_mode" in part for part in campaign.args)
+    if campaign.permissions is None and campaign.workspace is None and not sets_permissions:
         folders = list(dict.fromkeys(unit.cwd for unit in units))[:MOST_ADVISED_FOLDERS]
         for account in settings.campaign_accounts(campaign.agent, campaign.accounts):
             env = {**environ, **account.env, **campaign.env}
@@ -291,20 +294,11 @@ def campaign_advice(
     return list(dict.fromkeys(found))
 
 
-def _model_advice(profile: AgentProfile, campaign: Campaign) -> list[Advice]:
-    problem = model_problem(profile.name, campaign.model) if campaign.model is not None else None
-    return [] if problem is None else [Advice(*problem)]
-
-
 def _output_advice(campaign: Campaign, units: Sequence[UnitSpec]) -> list[Advice]:
     if campaign.permissions != "read" or not any(unit.output for unit in units):
         return []
     text = 'permissions = "read", but units have an output, which the agent cannot write'
     return [Advice(text, 'set permissions = "edit", or remove output')]
-
-
-def _sets_permissions(args: Sequence[str]) -> bool:
-    return any(part.startswith(_FLAGS) or "sandbox_mode" in part for part in args)
 
 
 # -- logins ------------------------------------------------------------------------------------------------
