@@ -19,7 +19,6 @@ from paceline.hosts.leader.host import LOSS_MARGIN_SECONDS, SILENT_SECONDS, Loca
 from paceline.hosts.leader.registry import HostRegistry
 from paceline.hosts.messages import (
     PROTOCOL,
-    Archive,
     Call,
     CallReport,
     HostFacts,
@@ -254,7 +253,7 @@ async def test_an_archived_session_is_put_away_even_if_the_worker_was_gone(leade
 
     worker.join("a1")
 
-    assert await worker.orders() == [Archive(attempt_id="a1"), Sweep(keep=("a1",))]
+    assert await worker.orders() == [Sweep(keep=())]
 
 
 async def test_requests_of_an_earlier_joining_are_refused(leader: Leader, worker: PaperWorker) -> None:

@@ -15,7 +15,7 @@ def test_a_slow_answer_does_not_move_the_leaders_time_back() -> None:
     clock.step(5.0)
     time.learn(1101.0)  # it was four seconds on its way
 
-    assert (time.now(), time.of(100.0), time.of(None), time.here(1100.0)) == (1105.0, 1100.0, None, 100.0)
+    assert (time.now(), time.of(100.0), time.of(None), time.ahead) == (1105.0, 1100.0, None, 1000.0)
 
 
 async def test_a_clock_that_was_set_is_forgotten_after_a_few_answers() -> None:

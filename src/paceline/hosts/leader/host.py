@@ -289,7 +289,6 @@ class RemoteHost:
         self.last_report = 0
         self._numbers = itertools.count(1)
         self._orders: list[messages.NumberedOrder] = []
-        self._unarchived: dict[str, messages.Archive] = {}
         self._now, self._elapsed = now, elapsed
         self._given_lease = self._lease = 0.0
         self._received_at: float | None = None
@@ -341,10 +340,9 @@ class RemoteHost:
             self._send(messages.Stop(attempt_id=handle.attempt_id, grace=None))
 
     def archive(self, handle: Handle) -> None:
-        """Let the worker put the session away, now or when it has joined again."""
+        """Let the worker put the session away, now or when it joins again and ends what is no session of ours."""
         self.sessions.pop(handle.attempt_id, None)
-        order = self._unarchived[handle.attempt_id] = messages.Archive(attempt_id=handle.attempt_id)
-        self._send(order)
+        self._send(messages.Archive(attempt_id=handle.attempt_id))
 
     # -- its worker ----------------------------------------------------------------------------
 
@@ -396,9 +394,7 @@ class RemoteHost:
         for session in self.sessions.values():
             if not session.state().is_over:
                 self._order_again(session, is_known=session.attempt_id in attempts)
-        for order in self._unarchived.values():
-            self._send(order)
-        self._send(messages.Sweep(keep=(*self.sessions, *self._unarchived)))
+        self._send(messages.Sweep(keep=tuple(self.sessions)))
         self.jobs.repeat()
 
     def _order_again(self, session: RemoteSession, *, is_known: bool) -> None:
@@ -421,10 +417,7 @@ class RemoteHost:
 
     def orders_after(self, number: int) -> tuple[messages.NumberedOrder, ...]:
         """Return the next orders. Those up to the number are confirmed."""
-        while self._orders and self._orders[0][0] <= number:
-            _, confirmed = self._orders.pop(0)
-            if isinstance(confirmed, messages.Archive):
-                self._unarchived.pop(confirmed.attempt_id, None)
+        self._orders = [order for order in self._orders if order[0] > number]
         self.news.clear()
         return tuple(self._orders[:MOST_ORDERS])
 

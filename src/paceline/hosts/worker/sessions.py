@@ -164,10 +164,6 @@ class LeaderTime:
         """Return a time of this host in the leader's time."""
         return None if own is None else own + self.ahead
 
-    def here(self, leaders: float) -> float:
-        """Return a time of the leader in the time of this host."""
-        return leaders - self.ahead
-
 
 class SessionReporter:
     """A session and how far it was read. A plan's own command has no reader: only its end is reported.
@@ -250,7 +246,7 @@ class SessionReporter:
             state=state,
             summary=summary_of(reader),
             signals=self._take_signals(),
-            output_problem=output_problem(order.task.cwd, order.output, self._time.here(order.begun_at or 0.0)),
+            output_problem=output_problem(order.task.cwd, order.output, (order.begun_at or 0.0) - self._time.ahead),
         )
 
     def _take_signals(self) -> tuple[AnySignal, ...]:
