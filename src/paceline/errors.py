@@ -1,5 +1,52 @@
 """Every error Paceline raises on purpose.
 
+    PacelineError
+     ├─ CapacityError            the answer is "not now" (or "no longer")
+     │   ├─ MaxSessionsExceeded  .code == "max_sessions_exceeded"
+     │   ├─ MaxRunsExceeded      .code == "max_runs_exceeded"
+     │   ├─ SlotTimeout          a wait ran out; the ticket has left the queue
+     │   └─ SlotLost             the lease was not renewed in time
+     ├─ EngineBusy               another engine runs this home
+     │   └─ LeadLost             this engine led, and does not any more
+     ├─ DaemonError              the daemon refused a client's call, or failed
+     │   └─ DaemonUnreachable    no daemon answers, or it cannot serve the call now
+     ├─ StoreError               the store cannot do this; what was committed is safe
+     │   ├─ StoreBusy            another process holds it; try again
+     │   ├─ StoreFull            no room left on the disk
+     │   ├─ StoreDamaged         the database is not readable as one
+     │   ├─ StoreGone            the database was deleted or replaced while it was in use
+     │   ├─ StoreUnreachable     the database server does not answer; it is asked again
+     │   ├─ StoreTooNew          written by a newer Paceline
+     │   └─ StoreTooOld          written by a version that was never released
+     ├─ ExecutorError            a session cannot be started; none was
+     │   ├─ AttemptInUse         this attempt was started before
+     │   └─ SpoolError           the spool cannot be written
+     │       └─ NoRoomForSession the machine has no disk space, open files or processes left for it
+     ├─ WorkspaceError           the workspace of a unit cannot be made or used; .is_campaigns
+     │   ├─ UnfitHost            another host cannot make it; others may
+     │   ├─ WorkspaceLost        its folder and its branch are gone
+     │   └─ UncommittedWork      removing it would lose work that is in no branch
+     ├─ HostLost                 a host was silent for so long that everything on it has ended
+     ├─ LinkDown                 no leader answers a worker; it asks again
+     ├─ NotJoined                the leader does not know this joining of a worker; it joins again
+     ├─ Refused                  the leader refuses a worker for good
+     │   ├─ HostTaken            its host has another worker
+     │   └─ VersionMismatch      it speaks another protocol
+     ├─ LaunchFailed             a worker cannot be started on its host, or its host cannot be asked
+     └─ InvalidInput             the caller must change the call; nothing was changed
+         ├─ InvalidLimit         a limit that is not a whole number >= 1, or none
+         ├─ InvalidDuration      a cooldown, pause or time-out that is not a duration
+         ├─ InvalidScope         a malformed scope name
+         │   └─ UnresolvedModel  models have caps, and the ticket names neither account nor model
+         ├─ TicketConflict       an id that is already in use for something else
+         ├─ UnknownName          no campaign, unit, account or agent has this name
+         ├─ IllegalStep          the state of a unit does not allow this
+         ├─ WouldBillKey         a session would bill a key that its account does not allow; it was not started
+         ├─ MistakesFound        a file with mistakes: all of them, each with its location
+         │   ├─ InvalidSettings  in paceline.toml, a PACELINE_* variable or a flag
+         │   └─ InvalidPlan      in a plan file, or in a file that its units come from
+         └─ InvalidSnapshot      a snapshot that this version cannot read
+
 Errors of other libraries are converted to these where they enter. Data from outside (a usage source, a header, an
 agent's output) never raises: data that cannot be read counts as *unknown*.
 """
