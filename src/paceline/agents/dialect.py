@@ -371,11 +371,6 @@ EntryReader = Callable[[Event], Sequence[TranscriptEntry]]
 """Returns what an event of one CLI shows of the agent's work; nothing for most events."""
 
 
-def no_entries(_: Event) -> Sequence[TranscriptEntry]:
-    """Return nothing, for a CLI whose events are not read."""
-    return ()
-
-
 def said(text: str | None) -> list[TranscriptEntry]:
     """Return something said, unless it is empty."""
     return [TranscriptEntry(kind="said", text=text.strip("\n"))] if text and text.strip() else []
@@ -471,10 +466,6 @@ class TurnEvents(msgspec.Struct, frozen=True, kw_only=True):
     spoken_items: frozenset[str] = frozenset()
 
 
-def _is_never_a_document(_: Event) -> bool:
-    return False
-
-
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How to read the event stream of one CLI."""
 
@@ -487,16 +478,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     marks: frozenset[str]
     """Members of which each event with news has one, and JSON that an agent was asked to write has none."""
     read: Callable[[Event], Facts]
-    entries: EntryReader = no_entries
-    """Reads what an event shows of the agent's work, for the transcript."""
+    entries: EntryReader | None = None
+    """Reads what an event shows of the agent's work, for the transcript. None: its events are not read."""
     denial_marks: tuple[bytes, ...] = ()
     """Bytes of which one is in each quiet event that reports a denied tool call. Those events are passed to `read`."""
     answers: AnswerEvents | None = None
     """Which quiet events hold what the model says. None: the event that ends a turn has its answer."""
     turns: TurnEvents | None = None
     """Which events show that the tools of a turn are done. None: the stream does not show it."""
-    is_document: Callable[[Event], bool] = _is_never_a_document
-    """Whether an object without a type is the CLI's own answer as one document."""
+    is_document: Callable[[Event], bool] | None = None
+    """Whether an object without a type is the CLI's own answer as one document. None: it prints none."""
     ends_with_result: bool = True
     """Whether a healthy stream always closes with an event of its own, so that its absence means a stop."""
     fails_aloud: bool = False
@@ -508,7 +499,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether an object outside a running stream is the CLI's own event, and not an agent's JSON."""
         kind = event.get("type")
         if kind is None:
-            return self.is_document(event)
+            return self.is_document is not None and self.is_document(event)
         is_event = isinstance(kind, str) and (kind in self.news or kind in self.quiet)
         return is_event and not self.marks.isdisjoint(event)
 

@@ -63,10 +63,10 @@ class TranscriptReader:
     def _is_own(self, event: Event) -> bool:
         kind = event.get("type")
         is_known = isinstance(kind, str) and (kind in self._dialect.quiet or kind in self._dialect.news)
-        return is_known or (kind is None and self._dialect.is_document(event))
+        return is_known or (kind is None and self._dialect.is_own_event(event))
 
     def _read_event(self, event: Event) -> list[TranscriptEntry]:
-        found = self._dialect.entries(event)
+        found = () if self._dialect.entries is None else self._dialect.entries(event)
         if found or event.get("type") in self._dialect.quiet:
             return list(found)
         facts = self._dialect.read(event)

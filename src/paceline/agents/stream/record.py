@@ -170,15 +170,12 @@ def _adds_detail(signal: Signal, before: Signal) -> bool:
 
 
 def _resets_differ(now: QuotaClosed, before: QuotaClosed) -> bool:
-    if now.resets_at is None:
-        return False
-    return before.resets_at is None or abs(now.resets_at - before.resets_at) > _SAME_RESET
+    now_at, before_at = now.resets_at, before.resets_at
+    return now_at is not None and (before_at is None or abs(now_at - before_at) > _SAME_RESET)
 
 
 def _waits_longer(now: float | None, before: float | None) -> bool:
-    if now is None:
-        return False
-    return before is None or now > LONG_WAIT >= before
+    return now is not None and (before is None or now > LONG_WAIT >= before)
 
 
 # --- tokens ------------------------------------------------------------------------------------
@@ -191,7 +188,8 @@ class TokenRecord:
     """The tokens of a run: those that the CLI counted, and those of messages since."""
 
     def __init__(self) -> None:
-        self.requests: Requests | None = None
+        self._first_request: Tokens | None = None
+        self._last_request = Tokens()
         self._reported = RunUsage(by_model={})
         self._messages: dict[str, tuple[str, Tokens]] = {}
         """The model and the usage of each message."""
@@ -210,11 +208,17 @@ class TokenRecord:
         by_model = _sums(self._reported.by_model, self._since())
         return RunUsage(by_model=by_model, is_conversation=self._reported.is_conversation) if by_model else None
 
+    @property
+    def requests(self) -> Requests | None:
+        none = Tokens()
+        first, last = self._first_request, self._last_request
+        return None if first is None else Requests(first=none.plus(first), last=none.plus(last))
+
     def note_request(self, sent: Tokens) -> None:
         """Take one request of the agent. Further parts of its answer repeat it."""
         if sent.sent:
-            last = Tokens().plus(sent)
-            self.requests = Requests(first=last if self.requests is None else self.requests.first, last=last)
+            self._first_request = self._first_request or sent
+            self._last_request = sent
 
     def count_message(self, message: MessageHead) -> None:
         """Add the usage of a message, or of a further part of it."""
