@@ -98,6 +98,26 @@ def test_a_pilot_that_is_warned_ends_its_worker_and_itself(site: LaunchSite, pil
     assert not is_running(worker.pid)
 
 
+DIED_UNSEEN = """
+import subprocess, sys
+from pathlib import Path
+from paceline.executors.proc_table import has_ended
+from paceline.hosts.launchers.slurm import Pilot
+pilot = Pilot(Path(sys.argv[1]), {})
+pilot._worker = subprocess.Popen(["true"])
+while not has_ended(pilot._worker.pid):
+    pass
+pilot._end_worker()
+assert pilot._worker is None
+"""
+
+
+def test_a_worker_that_died_unseen_does_not_hold_up_the_pilot_that_ends_it(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", DIED_UNSEEN, str(tmp_path)], capture_output=True, timeout=30)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("0:59", 59), ("10:00", 600), ("8:00:00", 28800), ("1-02:03:04", 93784), ("1-00", 86400)]

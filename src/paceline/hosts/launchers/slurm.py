@@ -188,11 +188,11 @@ class Pilot:
     def _end_worker(self) -> None:
         if self._worker is None:
             return
-        worker = self._worker
-        worker.terminate()
+        # Not by methods of the process: those would reap one that has just died, and `_reap` would never see it.
+        os.kill(self._worker.pid, signal.SIGTERM)
         self._wait_for_worker(GOODBYE_SECONDS)
         while self._worker is not None:
-            worker.kill()
+            os.kill(self._worker.pid, signal.SIGKILL)
             self._wait_for_worker(POLL_SECONDS)
 
     def _write_state(self) -> None:
@@ -212,7 +212,7 @@ class Pilot:
         log_line("the time of this allocation is nearly up: its sessions are ended, and the next one continues them")
         self._order = None
         if self._worker is not None:
-            self._worker.send_signal(signal.SIGUSR1)  # it takes no new session, and the leader gives it none
+            os.kill(self._worker.pid, signal.SIGUSR1)  # it takes no new session, and the leader gives it none
             self._wait_for_worker(NEWS_SECONDS)
         give_up_at = time.monotonic() + ENDING_SECONDS
         asked: set[int] = set()
