@@ -216,8 +216,6 @@ class Grammar:
 def _without_lists(text: str, stated: list[Statement]) -> list[Statement]:
     """Leave out lines that name limits of many kinds: whoever lists them has met none."""
     kinds: dict[int, set[Kind]] = {}
-    if len(stated) < MANY_KINDS:
-        return stated
     for statement in stated:
         kinds.setdefault(_line_of(text, statement), set()).add(statement.kind)
     return [one for one in stated if len(kinds[_line_of(text, one)]) < MANY_KINDS or "{" in text]

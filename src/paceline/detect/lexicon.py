@@ -122,7 +122,9 @@ def _shipped_lexicon() -> Lexicon:
     """Return the words of `lexicon.tsv`: in each row a concept and some of its words, with `+` within a pair."""
     words: dict[str, str] = {}
     pairs: dict[tuple[str, str], str] = {}
-    for row in (pkgutil.get_data(__package__, "lexicon.tsv") or b"").decode().splitlines():
+    table = pkgutil.get_data(__package__, "lexicon.tsv")
+    assert table is not None, "every loader of packages has their data"
+    for row in table.decode().splitlines():
         name, _, listed = row.partition("\t")
         for word in listed.split():
             first, plus, second = word.partition("+")

@@ -71,9 +71,6 @@ def kind_of_failure(status: float | None) -> Kind | None:
     return kind_of_status(status) or ("overloaded" if status and status >= 500 else None)
 
 
-# --- what words mean ---------------------------------------------------------------------------
-
-
 FIVE_MINUTES = 300.0
 """A shorter wait for a quota is a burst: no provider has windows of minutes."""
 HOUR = 3600.0
