@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paceline.agents.account import Account
-from paceline.core.state.limit_table import LimitTable
+from paceline.core.state.tables import LimitTable
 from paceline.core.values.settings import Rate
 from paceline.errors import InvalidSettings
 from paceline.settings import ConfiguredLimit, governor_settings, load_settings

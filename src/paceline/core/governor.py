@@ -24,9 +24,9 @@ from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_window import QuotaGate
 from paceline.core.gates.rates import LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartCap, StartSpacing
+from paceline.core.limits import UNLIMITED
 from paceline.core.signals import Signal
 from paceline.core.state.ledger import Ledger
-from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope, cooldown_seconds
 from paceline.core.state.snapshot import Snapshot, lose_canaries, restore_ledger, take_snapshot, without_slots
 from paceline.core.values.scopes import ScopePattern, canonical_scope, is_provider_scope, is_unnamed_model

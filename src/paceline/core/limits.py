@@ -21,6 +21,15 @@ import msgspec
 from paceline.core.values.fields import RelativeTimes
 from paceline.core.values.settings import HeadroomMode
 
+UNLIMITED = 1 << 60
+"""Stands for no limit where numbers are compared: more than can ever be counted, and still a small integer."""
+
+
+def smallest(*limits: int | None) -> int | None:
+    """Return the smallest known limit, never below 1; None where none is known."""
+    known = [limit for limit in limits if limit is not None]
+    return max(1, min(known)) if known else None
+
 
 class Incidents(RelativeTimes):
     """Sequence numbers of the last incidents, and the end of the pause that the last one brought.

@@ -13,7 +13,7 @@ import msgspec
 from paceline.clock import Clock, SystemClock
 from paceline.core import Deferred, Governor, GovernorSettings, ScopeStatus, Snapshot
 from paceline.core.signals import RateLimited, Signal
-from paceline.core.state.limit_table import PatternTable
+from paceline.core.state.tables import PatternTable
 from paceline.core.values.scopes import RUNS, SESSIONS, canonical_scope, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode, Rate, check_rate
 from paceline.core.values.validation import check_callable, check_limit, check_mapping

@@ -16,9 +16,9 @@ from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.quota_window import QuotaGate, Window
 from paceline.core.gates.rates import RATE_SPAN_SECONDS, LearnedRate, LearnedRates, RateLimit
 from paceline.core.gates.start_meters import SlowStart, StartSpacing
+from paceline.core.limits import UNLIMITED
 from paceline.core.state.lane import Lane
 from paceline.core.state.ledger import Ledger
-from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.usage_meter import Use
 from paceline.core.values.fields import fields_of

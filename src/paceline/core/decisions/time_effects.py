@@ -6,10 +6,9 @@ from collections import deque
 from paceline.core.decisions.admission import admit_ready, claim_places
 from paceline.core.decisions.outcomes import apply_gate_events, on_canary_lost, proven
 from paceline.core.gates.start_meters import SlowStart
-from paceline.core.limits import AdaptiveLimit, PlatformCap
+from paceline.core.limits import AdaptiveLimit, PlatformCap, smallest
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
-from paceline.core.state.limit_table import smallest
 from paceline.core.state.scope import Scope
 from paceline.core.values.tickets import Expired
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from paceline.core.gates.gate import NEVER, NOW, Explanation, Gate, GateEvent, ScopeView, earliest
-from paceline.core.limits import BURST_SECONDS
-from paceline.core.state.limit_table import UNLIMITED
+from paceline.core.limits import BURST_SECONDS, UNLIMITED
 from paceline.core.values.scopes import SESSIONS
 from paceline.core.values.tickets import Reason, Ticket
 

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
+from paceline.core.limits import UNLIMITED
 from paceline.core.state.fairness import FairShares
 from paceline.core.state.lane import Lane, LiveSlot, Waiter, WatchTable
-from paceline.core.state.limit_table import UNLIMITED
 from paceline.core.state.scope import Scope
 from paceline.core.state.tables import LaneTable, LiveSettings, ScopeTable
 from paceline.core.values.scopes import SESSIONS

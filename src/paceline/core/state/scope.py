@@ -15,8 +15,7 @@ from paceline.core.gates.gate import NOW, Gate, GateEvent
 from paceline.core.gates.header_budget import HeaderBudget
 from paceline.core.gates.order import GateSet
 from paceline.core.gates.usage_poll import DEFAULT_LAG_SECONDS, UsagePoll
-from paceline.core.limits import AdaptiveLimit, PlatformCap
-from paceline.core.state.limit_table import UNLIMITED, smallest
+from paceline.core.limits import UNLIMITED, AdaptiveLimit, PlatformCap, smallest
 from paceline.core.state.usage_meter import CallLength, TokenEstimate, UsageMeter, Use
 from paceline.core.values.scopes import KEY, is_provider_scope
 from paceline.core.values.settings import Cooldown, HeadroomMode
