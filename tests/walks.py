@@ -52,7 +52,7 @@ class Bar(NamedTuple):
 
 BARS = {
     "slot with room": Bar(8, 5, (8, 5)),
-    "slot that waits, with its grant": Bar(69, 17, (62, 16)),
+    "slot that waits, with its grant": Bar(67, 15, (62, 16)),
     "unit, without store and detection": Bar(248, 48, (200, 42)),
     "idle heartbeat": Bar(67, 24, (75, 25)),
     "gateway call with key and pool, without its slot": Bar(203, 22, (130, 20)),

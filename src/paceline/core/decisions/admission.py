@@ -4,7 +4,6 @@ Between calls one invariant holds: no waiting ticket could enter. So a newcomer 
 could be granted, and there is no way around the queue.
 """
 
-from paceline.core.state.fairness import Group
 from paceline.core.state.lane import Lane, LiveSlot, Waiter, queue_key
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
@@ -56,7 +55,12 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
     ledger.seq += 1
     waiter = Waiter(queue_key(ticket.since, now, ledger.settings.ageing), ledger.seq, ticket, lane, now)
     ledger.waiters[ticket.id] = waiter
-    _count_waiter(ledger, lane.group, lane.weight if ticket.weight is None else ticket.weight, refusing)
+    group, weight = lane.group, lane.weight if ticket.weight is None else ticket.weight
+    if weight != group.weight:
+        group.reweigh(weight, now)
+    if group.waiting == 0 and refusing is not None:
+        ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), now)
+    group.waiting += 1
     for scope in lane.scopes:
         scope.waiting += 1
         if ticket.spread:
@@ -69,14 +73,6 @@ def enqueue(ledger: Ledger, lane: Lane, ticket: Ticket, refusing: Scope | None) 
         assert refusing is not None
         _wait_for(ledger, lane, refusing)
     return waiter
-
-
-def _count_waiter(ledger: Ledger, group: Group, weight: float, refusing: Scope | None) -> None:
-    if weight != group.weight:
-        group.reweigh(weight, ledger.now)
-    if group.waiting == 0 and refusing is not None:
-        ledger.shares.lift_newcomer(group, ledger.watches.rivals(refusing), ledger.now)
-    group.waiting += 1
 
 
 def add_spread_waiters(scope: Scope, count: int) -> None:
@@ -117,7 +113,8 @@ def admit_ready(ledger: Ledger, hot: list[Scope]) -> None:
     """Grant every ticket that can enter now that the `hot` scopes have changed, in order."""
     if ledger.place_claims:
         hot = hot + _serve_place_claims(ledger)
-    ready = _runs_that_wait(ledger, hot) if ledger.watches.run_lanes else []
+    run_lanes = ledger.watches.run_lanes  # each of them may enter
+    ready = list(dict.fromkeys(lane for scope in hot for lane in run_lanes.get(scope, ()))) if run_lanes else []
     aside: list[tuple[Lane, Scope]] = []
     behind: list[Scope] = []
     refused_by: dict[Scope, None] = {}
@@ -163,12 +160,6 @@ def admit_unblocked(ledger: Ledger) -> None:
         admit_ready(ledger, [*dict.fromkeys(scope for lane in free for scope in lane.scopes)])
 
 
-def _runs_that_wait(ledger: Ledger, hot: list[Scope]) -> list[Lane]:
-    """Return the lanes of runs that watch one of the scopes: each of them may enter."""
-    run_lanes = ledger.watches.run_lanes
-    return list(dict.fromkeys(lane for scope in hot for lane in run_lanes.get(scope, ())))
-
-
 def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane, Scope | None] | None:
     """Return the lane that is next by the order rule among those that may have become able to enter."""
     watches = ledger.watches
@@ -176,12 +167,10 @@ def _foremost(ledger: Ledger, hot: list[Scope], ready: list[Lane]) -> tuple[Lane
     best_rank: Rank | None = None
     for scope in hot:
         if scope.is_watched and scope.cap - scope.used > scope.claimed:  # all lanes that watch it need room here
-            for group in watches.groups(scope):
-                lane = watches.foremost(scope, group)
-                if lane is not None:
-                    rank = _rank(ledger, lane)
-                    if best_rank is None or rank < best_rank:
-                        best, best_rank = (lane, scope), rank
+            for lane in watches.foremost(scope):
+                rank = _rank(ledger, lane)
+                if best_rank is None or rank < best_rank:
+                    best, best_rank = (lane, scope), rank
     for lane in ready:
         rank = _rank(ledger, lane)
         if best_rank is None or rank < best_rank:

@@ -156,10 +156,10 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
     if rate is not None:
         rate.on_refused(ledger.now)
     else:
-        wanted_since = _wanted_since(ledger, scope)
-        if wanted_since is None:
+        waits_here = [each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes]
+        if not waits_here:
             return  # while nobody waits the runs show no rate: the provider could do more
-        runs = ledger.runs_since(scope, max(wanted_since, ledger.now - RATE_SPAN_SECONDS))
+        runs = ledger.runs_since(scope, max(min(waits_here), ledger.now - RATE_SPAN_SECONDS))
         if len(runs) < 2:
             return  # one start alone shows no rate
         seconds = max(1.0, ledger.now - min(runs))
@@ -172,10 +172,6 @@ def _learn_rate(ledger: Ledger, scope: Scope, cause: Cause, retry_after: float |
     stated = headers.current(cause, ledger.now) if headers is not None else None
     rate.bound(retry_after, 0.0 if stated is None else stated.per_second, scope.tokens.mean)
     ledger.emit("scope.paced", scope.name, interval=rate.interval(scope.tokens.mean), cause=cause)
-
-
-def _wanted_since(ledger: Ledger, scope: Scope) -> float | None:
-    return min((each.enqueued_at for each in ledger.waiters.values() if scope in each.lane.scopes), default=None)
 
 
 def _step_down(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, slot: LiveSlot | None) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from paceline.core.decisions.admission import admit_ready, claim_places
 from paceline.core.decisions.outcomes import apply_gate_events, on_canary_lost, proven
 from paceline.core.gates.start_meters import SlowStart
-from paceline.core.limits import AdaptiveLimit, PlatformCap, smallest
+from paceline.core.limits import AdaptiveLimit, smallest
 from paceline.core.state.lane import LiveSlot
 from paceline.core.state.ledger import Ledger
 from paceline.core.state.scope import Scope
@@ -64,7 +64,11 @@ def _climb(ledger: Ledger, scope: Scope) -> None:
     if scope.adaptive is not None and scope.climb_at is not None and scope.climb_at <= now:
         _climb_adaptive(ledger, scope, scope.adaptive, in_demand=in_demand)
     if scope.platform is not None and scope.probe_at is not None and scope.probe_at <= now:
-        _probe_platform(ledger, scope, scope.platform, may_probe=in_demand and previous == scope.platform.limit)
+        scope.platform.success_since = False
+        if in_demand and previous == scope.platform.limit:
+            raised = scope.platform.probe(now)
+            if scope.configured is not None and raised >= scope.configured:
+                scope.platform = None
     if previous is not None:
         ledger.note_raised(scope, previous)
 
@@ -78,14 +82,6 @@ def _climb_adaptive(ledger: Ledger, scope: Scope, adaptive: AdaptiveLimit, *, in
         ceiling = smallest(scope.configured, platform.limit if platform else None) or 2 * adaptive.reduced_from
         adaptive.climb(ceiling, now)
         scope.put_gate(SlowStart(next_at=now))
-
-
-def _probe_platform(ledger: Ledger, scope: Scope, platform: PlatformCap, *, may_probe: bool) -> None:
-    platform.success_since = False
-    if may_probe:
-        raised = platform.probe(ledger.now)
-        if scope.configured is not None and raised >= scope.configured:
-            scope.platform = None
 
 
 # -- leases ------------------------------------------------------------------------------------

@@ -238,29 +238,28 @@ class WatchTable:
         self._refresh(scope)
         return True
 
-    def groups(self, scope: Scope) -> tuple[Group, ...]:
-        """Return the groups that may have lanes watching the scope."""
-        found = self._heaps.get(scope)
-        return tuple(found) if found is not None else ()
-
-    def foremost(self, scope: Scope, group: Group) -> Lane | None:
-        """Return the group's foremost lane that watches the scope."""
-        groups = self._heaps[scope]
-        heap = groups[group]
-        while heap:
-            _, _, seq, lane = heap[0]
-            if lane.watching is scope and lane.size and lane.head.seq == seq:
-                return lane
-            heappop(heap)
-        del groups[group]
+    def foremost(self, scope: Scope) -> list[Lane]:
+        """Return the foremost lane of each group that watches the scope."""
+        groups = self._heaps.get(scope)
+        if groups is None:
+            return []
+        found = []
+        for group, heap in tuple(groups.items()):
+            while heap:
+                _, _, seq, lane = heap[0]
+                if lane.watching is scope and lane.size and lane.head.seq == seq:
+                    found.append(lane)
+                    break
+                heappop(heap)
+            else:
+                del groups[group]
         if not groups:
             del self._heaps[scope]
-        self._refresh(scope)
-        return None
+            self._refresh(scope)
+        return found
 
     def rivals(self, scope: Scope) -> set[Group]:
-        watching = [group for group in self.groups(scope) if self.foremost(scope, group) is not None]
-        return {lane.group for lane in self.run_lanes.get(scope, ())}.union(watching)
+        return {lane.group for lane in (*self.run_lanes.get(scope, ()), *self.foremost(scope))}
 
     def keep_only(self, scopes: Iterable[Scope]) -> None:
         """Forget the outdated entries of scopes that were dropped."""
