@@ -10,7 +10,7 @@ from tests.gateway.raw_http import GET_API, Message, RawUpstream, Wire, answerin
 
 from paceline import Limiter
 from paceline.gateway import Timeouts
-from paceline.gateway.client_response import CONTINUE
+from paceline.gateway.http_heads import CONTINUE
 
 REQUEST = post(b'{"model": "claude-opus-4-6", "n": 1}', b"X-A: b")
 CHUNKED_REQUEST = (

@@ -12,8 +12,9 @@ from tests.gateway.test_request_access_keys import TEAM, Keys
 from paceline.core.values.session_output import Tokens
 from paceline.engine.commands import KeyRequest, create_key, revoke_key
 from paceline.events import Event
-from paceline.gateway.routes import CallRecord, GatewayError
+from paceline.gateway.routes import CallRecord
 from paceline.gateway.spend_ledger import Estimate, SpendLedger, limit_of_key
+from paceline.protocols import OwnError
 from paceline.settings import Settings
 from paceline.settings.model import Price, price_list
 from paceline.store import ClientKey, KeyBudget, SqliteStore
@@ -53,7 +54,7 @@ async def test_a_budget_is_announced_once_at_80_percent_and_once_at_its_end_in_e
     for dollars in (7.9, 0.1, 1.0, 1.0):
         paid(ledger, dollars, key)
         ledger.announce()
-    with pytest.raises(GatewayError, match="it continues at 2027-01-16 00:00 UTC"):
+    with pytest.raises(OwnError, match="it continues at 2027-01-16 00:00 UTC"):
         ledger.check_key(key)
     await clock.advance(DAY)
     ledger.check_key(key)
@@ -73,7 +74,7 @@ def test_a_budget_stops_the_next_call_before_its_event_is_due() -> None:
     paid(ledger, 10.0, key)
     assert events == []
 
-    with pytest.raises(GatewayError, match="is reached"):
+    with pytest.raises(OwnError, match="is reached"):
         ledger.check_key(key)
     ledger.announce()
 
@@ -94,7 +95,7 @@ async def test_a_total_budget_counts_every_day_of_a_quarter_also_after_a_restart
     restarted, _ = ledger_of(clock, store)
 
     assert seen == pytest.approx([10.0 * (days + 1) for days in range(90)])
-    with pytest.raises(GatewayError, match=r"is reached \(\$900.00 spent\); ask for a key with another budget"):
+    with pytest.raises(OwnError, match=r"is reached \(\$900.00 spent\); ask for a key with another budget"):
         restarted.check_key(key)
 
 
@@ -107,7 +108,7 @@ async def test_a_key_with_the_name_of_a_revoked_one_pays_for_none_of_its_calls(p
     running = CallRecord(id="r", began_at=0.0, model="m", tokens=Tokens(input=9_000_000))
     reserved = ledger.reserve(running, first, account("http://127.0.0.1:9"), Estimate())
     paid(ledger, 6.0, first)
-    with pytest.raises(GatewayError, match="is reached"):
+    with pytest.raises(OwnError, match="is reached"):
         ledger.check_key(first)
     revoke_key(store, "team", now=clock.now())
 

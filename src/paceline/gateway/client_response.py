@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from paceline.gateway.http_heads import HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
+from paceline.gateway.http_heads import CONTINUE, HOP_BY_HOP, Header, chunk, last_chunk, named_by_connection
 from paceline.gateway.upstream_pool import ResponseHead, UpstreamConnection
 
 KEPT_BYTES = 4 * 2**20
@@ -134,7 +134,6 @@ def members_of(body: bytes) -> Members:
 # -- the response ------------------------------------------------------------------------------------
 
 BODILESS_STATUSES = frozenset({204, 304})
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OURS = b"x-paceline-"
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _EARLY_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"

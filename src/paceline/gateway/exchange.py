@@ -24,7 +24,6 @@ from paceline.core.values.scopes import canonical_scope
 from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError, InvalidInput, SlotTimeout
 from paceline.gateway.client_response import (
-    CONTINUE,
     KEPT_BYTES,
     WAITING_BYTES,
     ClientResponse,
@@ -32,7 +31,7 @@ from paceline.gateway.client_response import (
     RequestBody,
     parsed,
 )
-from paceline.gateway.http_heads import header_value, lowered
+from paceline.gateway.http_heads import CONTINUE, header_value, lowered
 from paceline.gateway.key_pools import (
     SESSION_BYTES,
     KeyPools,
@@ -50,12 +49,13 @@ from paceline.gateway.request_access import (
     UpstreamRequest,
 )
 from paceline.gateway.request_accounting import RequestAccounting, RequestTimes
-from paceline.gateway.routes import BUDGET_IN_USE, FIRST_ERROR, BudgetError, GatewayError, kept_model
+from paceline.gateway.routes import BUDGET_IN_USE, FIRST_ERROR, BudgetError, kept_model
 from paceline.gateway.spend_ledger import Estimate, Reservation, SpendLedger, estimate_of
 from paceline.gateway.upstream_call import HELD_BACK_STATUSES, SignalReporter, UpstreamCall
 from paceline.gateway.upstream_pool import Origin, ResponseHead, UpstreamConnection, UpstreamError, UpstreamPool
 from paceline.limiter import AdmissionRequest, Limiter, Slot
 from paceline.metrics import MetricsRegistry
+from paceline.protocols import OwnError
 from paceline.protocols.responses import is_idempotent, should_retry, with_pause
 from paceline.settings.model import KeyPoolSettings, price_list
 
@@ -86,7 +86,7 @@ class Exchange:
         self._gateway = gateway
         self._client = client
         self.head = head
-        self._error: GatewayError | None = None
+        self._error: OwnError | None = None
         self._task: asyncio.Task[None] | None = None
         self._call: UpstreamCall | None = None
         self._sent_call: UpstreamCall | None = None
@@ -120,7 +120,7 @@ class Exchange:
         if self._task is not None and not self.response_complete:
             self._task.cancel()
 
-    def fail(self, error: GatewayError) -> None:
+    def fail(self, error: OwnError) -> None:
         """End the exchange, in any state, because of something that the client did."""
         self._error = error
         if self._task is not None and not self.response_complete:
@@ -155,18 +155,18 @@ class Exchange:
             if self._error is not None:
                 raise self._error
             await self._serve()
-        except GatewayError as error:
+        except OwnError as error:
             self._respond_with(error)
         except UpstreamError as error:
             status, code = (504, "upstream_timeout") if error.is_timeout else (502, "upstream_failed")
-            self._fail_with(GatewayError(status, code, f"the upstream sent no usable response: {error}"))
+            self._fail_with(OwnError(status, code, f"the upstream sent no usable response: {error}"))
         except asyncio.CancelledError:
             if self._error is None or self.disconnected or self.response.has_begun:
                 raise
             self._respond_with(self._error)
         except Exception:
             log.exception("a call of the gateway failed: %s %s", self.record.id, self.record.scope)
-            self._fail_with(GatewayError(500, "internal_error", "internal error; see paceline.log"))
+            self._fail_with(OwnError(500, "internal_error", "internal error; see paceline.log"))
         finally:
             self._end_signs()
             if self._pool is not None:
@@ -180,7 +180,7 @@ class Exchange:
     async def _serve(self) -> None:
         gateway, record = self._gateway, self.record
         if gateway.is_stopping:
-            raise GatewayError(503, "stopping", "the daemon is stopping", retry_after=gateway.restart_seconds)
+            raise OwnError(503, "stopping", "the daemon is stopping", retry_after=gateway.restart_seconds)
         request = await gateway.access.let_in(self.head)
         if request.expects_continue:
             self._client.transport.write(CONTINUE)
@@ -397,7 +397,7 @@ class Exchange:
         return call
 
     async def _reserved(self, request: UpstreamRequest, *, has_waited: bool) -> Reservation:
-        """Reserve what a request with a slot may cost. Raise `GatewayError` if it may no longer be sent."""
+        """Reserve what a request with a slot may cost. Raise `OwnError` if it may no longer be sent."""
         gateway, client, account = self._gateway, request.client, request.route.account
         if client is not None and has_waited:  # much may have happened since it was let in
             await gateway.access.keys.catch_up(AFTER_WAIT_SECONDS)
@@ -457,7 +457,7 @@ class Exchange:
             self.response.end([])
         self._complete()
 
-    def _respond_with(self, error: GatewayError) -> None:
+    def _respond_with(self, error: OwnError) -> None:
         """Send an error response of the gateway, in the shape of the provider's protocol."""
         self._gateway.calls.answered(self.record, error)
         family = self._gateway.access.family(self.head)
@@ -475,7 +475,7 @@ class Exchange:
         self.response.end([])
         self._complete()
 
-    def _fail_with(self, error: GatewayError) -> None:
+    def _fail_with(self, error: OwnError) -> None:
         if self.response.has_begun:
             self.response.cut_off()
             self.response_complete = True
@@ -499,7 +499,7 @@ class Exchange:
 
     def _queued(self, deferred: Deferred) -> None:
         if self._pool is None and (response := protocols.response_when_held(deferred)) is not None:
-            raise GatewayError(response.status, response.code, response.message)
+            raise response
         if self._pool is None and (error := self._refused_key()) is not None:
             raise error
         self._gateway.calls.queued(self.record, deferred)
@@ -523,26 +523,25 @@ class Exchange:
             self._sign_of_life.cancel()
             self._sign_of_life = None
 
-    def _refused_key(self) -> GatewayError | None:
+    def _refused_key(self) -> OwnError | None:
         """Return the answer if the key that the request would use was refused. None if it brings one of its own."""
         if self._has_own_key or self.record.account is None:
             return None
         return refused_key(self._gateway.limiter, self._gateway.access.accounts[self.record.account])
 
-    def _own_error(self, error: InvalidInput | CapacityError) -> GatewayError:
+    def _own_error(self, error: InvalidInput | CapacityError) -> OwnError:
         """Return what the limiter refuses as an error of the gateway."""
         if isinstance(error, InvalidInput):
-            return GatewayError(400, "invalid_request", str(error))
+            return OwnError(400, "invalid_request", str(error))
         gateway = self._gateway
         why = str(error) if gateway.serves_calls else "this engine does not lead any more; try again"
-        return GatewayError(503, "stopping", why, retry_after=gateway.restart_seconds)
+        return OwnError(503, "stopping", why, retry_after=gateway.restart_seconds)
 
-    def _wait_ran_out(self, timeout: SlotTimeout, waited: float) -> GatewayError:
+    def _wait_ran_out(self, timeout: SlotTimeout, waited: float) -> OwnError:
         """Return the answer after the last wait. Several waits, for accounts of a pool, had `waited` seconds in all."""
         message, deferred = str(timeout) if self._pool is None else f"no slot within {waited:g} s", timeout.deferred
         expected = self._gateway.calls.expected_wait(deferred)
-        own = protocols.response_when_timed_out(message, deferred, self._gateway.clock.now(), expected)
-        return GatewayError(own.status, own.code, own.message, retry_after=own.retry_after)
+        return protocols.response_when_timed_out(message, deferred, self._gateway.clock.now(), expected)
 
 
 # -- what all exchanges share ------------------------------------------------------------------------

@@ -26,6 +26,7 @@ HOP_BY_HOP = frozenset(
 )
 """Headers that concern one connection only. `Trailer` is not among them: trailers of a response are forwarded."""
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 _END_TO_END = frozenset({b"content-length", b"content-type", b"content-encoding"})
 _NOT_VISIBLE = re.compile(rb"[^\x21-\x7e]")

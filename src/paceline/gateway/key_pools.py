@@ -23,11 +23,11 @@ from paceline.core.values.tickets import Deferred
 from paceline.errors import CapacityError
 from paceline.gateway.http_heads import header_value
 from paceline.gateway.request_access import RequestAccess, RequestHead, UpstreamRequest, check_model, check_price
-from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, GatewayError, ModelNames
+from paceline.gateway.routes import BUDGET_IN_USE, BUDGET_REACHED, BudgetError, ModelNames
 from paceline.gateway.spend_ledger import Estimate, SpendLedger
 from paceline.gateway.upstream_pool import UpstreamError
 from paceline.limiter import AdmissionRequest, Limiter, SlotContext
-from paceline.protocols import scope_of
+from paceline.protocols import OwnError, scope_of
 from paceline.settings import FallbackRoute, KeyPoolSettings
 from paceline.views.gateway_calls import MemberFailure
 
@@ -135,12 +135,12 @@ class KeyPools:
     def choose(self, request: PoolRequest, limiter: Limiter, admission: Admission) -> Choice | None:
         """Return the account to use now, or the one to wait for. None: each has refused this request for good.
 
-        Raises `GatewayError` if a person must help first: all accounts are held.
+        Raises `OwnError` if a person must help first: all accounts are held.
         """
         if request.arrived.client is not None:  # no other account would take a key that was revoked meanwhile
             self._access.keys.check_present(request.arrived.client)
         deferred: list[Choice] = []
-        useless: list[GatewayError] = []
+        useless: list[OwnError] = []
         for choice in self._choices(request, limiter, admission, useless):
             account = choice.request.route.account
             is_last_resort = choice.fallback is not None or self._is_tried_last(account.name, limiter.clock.now())
@@ -163,7 +163,7 @@ class KeyPools:
         return request.choice
 
     def _choices(
-        self, request: PoolRequest, limiter: Limiter, admission: Admission, useless: list[GatewayError]
+        self, request: PoolRequest, limiter: Limiter, admission: Admission, useless: list[OwnError]
     ) -> Iterable[Choice]:
         """Yield the accounts in the order in which they are tried, then the fallback routes."""
         accounts = [self._access.accounts[name] for name in request.pool.accounts if name not in request.refused_by]
@@ -186,7 +186,7 @@ class KeyPools:
                 upstream = request.arrived
                 if upstream.route.account.name != account.name:
                     upstream = self._access.readdressed(upstream, account.name)
-            except GatewayError as error:
+            except OwnError as error:
                 useless.append(error)
                 continue
             scope = self._names.scope(account.provider, account.name, request.model)
@@ -215,7 +215,7 @@ class KeyPools:
                     return None
                 head, body = changed
             upstream = self._access.readdressed(arrived, account.name, head)
-        except GatewayError:
+        except OwnError:
             return None
         scope = self._names.counted_scope(canonical_scope(scope_of(account.provider, account.name, model)))
         name = f"{account.name}/{model or 'unnamed'}"
@@ -326,7 +326,7 @@ def best_to_wait_for(choices: Sequence[Choice]) -> Choice | None:
     return None if opening is None else opening[0]
 
 
-def refused_key(limiter: Limiter, account: Account) -> GatewayError | None:
+def refused_key(limiter: Limiter, account: Account) -> OwnError | None:
     """Return the answer to a call for an account whose key the provider has refused: nothing comes of waiting.
 
     A later call asks again, when the Governor lets one in.
@@ -334,20 +334,20 @@ def refused_key(limiter: Limiter, account: Account) -> GatewayError | None:
     status = limiter.scope_status(account.scope)
     if status is None or status.paused_reason != "auth":
         return None
-    return GatewayError(401, KEY_REFUSED, f"{account.scope}: {status.notice}")
+    return OwnError(401, KEY_REFUSED, f"{account.scope}: {status.notice}")
 
 
-def all_held(pool: str, held: Sequence[str], errors: Sequence[GatewayError]) -> GatewayError:
+def all_held(pool: str, held: Sequence[str], errors: Sequence[OwnError]) -> OwnError:
     """Return the answer if no account can serve: about a refused key or a budget if one is in the way, else a 403."""
     message = f"no account of the pool {pool} can serve this: {'; '.join([*held, *map(str, errors)])}"
     for error in errors:
         if isinstance(error, BudgetError) and error.code == BUDGET_IN_USE:
             return BudgetError(error.status, error.code, message, error.scope, retry_after=error.retry_after)
     if any(each.code == KEY_REFUSED for each in errors):
-        return GatewayError(401, KEY_REFUSED, message)
+        return OwnError(401, KEY_REFUSED, message)
     if held or any(each.code != BUDGET_REACHED for each in errors):
-        return GatewayError(403, "held", message)
-    return GatewayError(402, BUDGET_REACHED, message, retry_after=errors[0].retry_after)
+        return OwnError(403, "held", message)
+    return OwnError(402, BUDGET_REACHED, message, retry_after=errors[0].retry_after)
 
 
 def look_again_seconds(waiting: int) -> float:

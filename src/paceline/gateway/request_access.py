@@ -2,7 +2,7 @@
 
 Here: the keys of clients, read again in threads while the daemon runs, so that a store that hangs holds up only the
 requests that need it. What is decided from a request's head, as an `UpstreamRequest`. The rules for the body of a call:
-its model, the models it may fall back to, and their price. Who may not do something gets a `GatewayError` with the
+its model, the models it may fall back to, and their price. Who may not do something gets a `OwnError` with the
 message for the client. Never here: sockets, slots, what is spent (`spend_ledger.py`), and how keys are made
 (`paceline.engine.commands`).
 """
@@ -26,10 +26,10 @@ from paceline.engine.commands import KEY_PREFIX, digest_of_key, present_keys, sc
 from paceline.errors import PacelineError, StoreBusy
 from paceline.gateway.client_response import KEPT_BYTES, RequestBody, parsed
 from paceline.gateway.http_heads import HOP_BY_HOP, Header, header_lines, named_by_connection, readable_codings
-from paceline.gateway.routes import GatewayError, Route, Routes, account_name, check_session_name, kept_model, unpriced
+from paceline.gateway.routes import Route, Routes, account_name, check_session_name, kept_model, unpriced
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.limiter.slot import SlotGroup
-from paceline.protocols import Family, key_position, login_refusal, presented_keys, with_key
+from paceline.protocols import Family, OwnError, key_position, login_refusal, presented_keys, with_key
 from paceline.protocols.families import KeyPosition, home_family
 from paceline.settings import KeyPoolSettings
 from paceline.store import ClientKey, HashedKey, Store
@@ -110,13 +110,13 @@ class ClientKeys:
         return self._by_digest.get(digest_of_key(presented)) if is_client_key(presented) else None
 
     def check_present(self, key: ClientKey) -> None:
-        """Raise `GatewayError` if the key was revoked meanwhile."""
+        """Raise `OwnError` if the key was revoked meanwhile."""
         present = self._by_name.get(key.name)
         if present is not key and present != key:  # most calls compare a key with itself
             raise revoked(key)
 
     def check_use(self, key: ClientKey, route: Route, method: str) -> None:
-        """Raise `GatewayError` if the key was revoked, or for a path that is of no use to call models.
+        """Raise `OwnError` if the key was revoked, or for a path that is of no use to call models.
 
         Files, batches and stored answers belong to the account, so to all its teams, and no limit of a key counts them.
         """
@@ -128,7 +128,7 @@ class ClientKeys:
             f"the key {key.name} may call models, list them and count tokens, and {method} {path:.80} is none of "
             "these; a key made with --all-paths may do it"
         )
-        raise GatewayError(403, "path_not_allowed", message)
+        raise OwnError(403, "path_not_allowed", message)
 
     async def catch_up(self, seconds: float) -> None:
         """Read the keys again unless that was done within these seconds. A store that fails leaves them as they are.
@@ -180,17 +180,17 @@ def is_client_key(presented: bytes) -> bool:
 
 
 def check_model(key: ClientKey, provider: str, model: str | None) -> None:
-    """Raise `GatewayError` unless the key may call the model of an account of that provider."""
+    """Raise `OwnError` unless the key may call the model of an account of that provider."""
     if not key.models:
         return
     if model is None or not is_listed(key.models, model, provider):
         named = "a call without a model" if model is None else f"the model {model!r:.80}"
         allowed = ", ".join(key.models)
-        raise GatewayError(403, "model_not_allowed", f"the key {key.name} does not allow {named}; it allows: {allowed}")
+        raise OwnError(403, "model_not_allowed", f"the key {key.name} does not allow {named}; it allows: {allowed}")
 
 
-def revoked(key: ClientKey) -> GatewayError:
-    return GatewayError(401, REVOKED, f"the key {key.name} was revoked; ask for a new one")
+def revoked(key: ClientKey) -> OwnError:
+    return OwnError(401, REVOKED, f"the key {key.name} was revoked; ask for a new one")
 
 
 # -- the head of a request ---------------------------------------------------------------------------
@@ -338,12 +338,12 @@ class RequestAccess:
         return self._routes.family(head.target.partition(b"?")[0])
 
     async def let_in(self, head: RequestHead) -> UpstreamRequest:
-        """Return the request to forward, by the keys of clients as they are now. Raises `GatewayError`.
+        """Return the request to forward, by the keys of clients as they are now. Raises `OwnError`.
 
         With a pool in its path, it has the key of one of its accounts.
         """
         if head.method == "TRACE":  # its response would contain the account's key
-            raise GatewayError(405, "method_not_allowed", "TRACE is not served by the gateway")
+            raise OwnError(405, "method_not_allowed", "TRACE is not served by the gateway")
         sorted_headers = head.sorted_headers or SortedHeaders(head)
         if head.sorted_headers is None:
             self._check_origin(sorted_headers.read)
@@ -356,7 +356,7 @@ class RequestAccess:
                 raise revoked(client)
             if client.pool is not None and client.pool != name:
                 message = f"the key {client.name} may use /gateway/{client.pool}/ only"
-                raise GatewayError(403, "address_not_allowed", message)
+                raise OwnError(403, "address_not_allowed", message)
         request = self._accepted(head, sorted_headers, login, self._routes.resolve(path))
         account, pool = None, request.route.pool
         if pool is not None:  # a key that is not set is no reason to refuse yet
@@ -404,7 +404,7 @@ class RequestAccess:
         if position is None:
             for key in sorted_headers.presented:
                 if (refusal := login_refusal(key.value, route.account.provider)) is not None:
-                    raise GatewayError(403, "subscription", refusal)
+                    raise OwnError(403, "subscription", refusal)
             key_headers = sorted_headers.raw_keys
         else:
             wanted = key_position(route.account.provider, route.family, position)
@@ -418,7 +418,7 @@ class RequestAccess:
         request.head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (*first, *lines)
         if request.login.secret in request.head or self._token in request.head:
             message = "the token appears in a part of the request that is forwarded upstream; remove it there"
-            raise GatewayError(400, "stray_token", message)
+            raise OwnError(400, "stray_token", message)
         return request
 
     def body_rules(self, request: UpstreamRequest) -> "BodyRules | None":
@@ -441,11 +441,11 @@ class RequestAccess:
         """Reject requests of web pages. No page may spend money, not even one that knows the token."""
         host = read.get(b"host", b"").lower()
         if self._hosts is not None and host not in self._hosts and not _LOOPBACK.fullmatch(host):
-            raise GatewayError(403, "wrong_host", "the Host header does not name this server")
+            raise OwnError(403, "wrong_host", "the Host header does not name this server")
         origin = read.get(b"origin", b"").lower()
         is_other_page = bool(origin) and origin not in (b"http://" + host, b"https://" + host)
         if is_other_page or read.get(b"sec-fetch-site", b"").lower() == b"cross-site":
-            raise GatewayError(403, "web_page", "requests from web pages are not served by the gateway")
+            raise OwnError(403, "web_page", "requests from web pages are not served by the gateway")
 
     async def _login(self, account: str, sorted_headers: "SortedHeaders") -> Login:
         """Return what lets the request in: a token, the key of a session of the account, or that of a client."""
@@ -467,17 +467,17 @@ class RequestAccess:
                     return Login(position, secret, client)
         if of_clients and self.keys.is_outage:
             message = "this key is not known, and the keys cannot be read now; try again"
-            raise GatewayError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS)
-        raise GatewayError(401, INVALID_TOKEN, WRONG_TOKEN)
+            raise OwnError(503, "keys_not_read", message, retry_after=OUTAGE_SECONDS)
+        raise OwnError(401, INVALID_TOKEN, WRONG_TOKEN)
 
     def _key(self, account: Account) -> bytes:
         if (known := self._keys.get(account.name)) is not None:
             return known
         key = self._environ.get(account.key_env or "", "").strip().encode()
         if account.key_env is not None and not key:
-            raise GatewayError(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
+            raise OwnError(401, "no_key", f"{account.name} takes its key from {account.key_env}, which is not set")
         if (message := login_refusal(key, account.provider)) is not None:
-            raise GatewayError(403, "subscription", f"{account.key_env}: {message}")
+            raise OwnError(403, "subscription", f"{account.key_env}: {message}")
         self._keys[account.name] = key
         return key
 
@@ -548,7 +548,7 @@ class SortedHeaders:
 
 def _is_chunked(transfer_encoding: bytes) -> bool:
     if transfer_encoding.strip().lower() != b"chunked":
-        raise GatewayError(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
+        raise OwnError(400, "bad_header", "transfer-encoding must be chunked, and nothing else")
     return True
 
 
@@ -557,7 +557,7 @@ def _priority(ours: dict[bytes, bytes]) -> int:
     if value is None:
         return 0
     if re.fullmatch(rb"[+-]?\d{1,4}", value) is None:
-        raise GatewayError(400, "bad_header", "x-paceline-priority must be a whole number, such as 0, 5 or -1")
+        raise OwnError(400, "bad_header", "x-paceline-priority must be a whole number, such as 0, 5 or -1")
     return int(value)
 
 
@@ -571,7 +571,7 @@ def _seconds(ours: dict[bytes, bytes], name: bytes, least: float, most: float) -
         seconds = math.nan
     if not least <= seconds <= most:
         message = f"{name.decode()} must be a number of seconds from {least:g} to {most:g}"
-        raise GatewayError(400, "bad_header", message)
+        raise OwnError(400, "bad_header", message)
     return seconds
 
 
@@ -589,7 +589,7 @@ class BodyRules(msgspec.Struct, frozen=True):
     async def check(
         self, request: UpstreamRequest, body: RequestBody, model: str | None, is_priced: IsPriced, more: MoreOfBody
     ) -> tuple[str, ...]:
-        """Raise `GatewayError` unless the rules allow the call. Returns the further models that may serve it.
+        """Raise `OwnError` unless the rules allow the call. Returns the further models that may serve it.
 
         Reads the whole body; `more` waits for a part of it.
         """
@@ -612,7 +612,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         ):
             why = f"{self.who} has {self.what}" if self.what != "models" else self._counting(key)
             message = f"{why}, so `background` must be false: the tokens would not be counted"
-            raise GatewayError(403, "background_not_allowed", message)
+            raise OwnError(403, "background_not_allowed", message)
         if self.what == "a limit of tokens":
             return ()
         if request.route.model is None:
@@ -621,7 +621,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         for name in _further_models(members):
             if not isinstance(name, str):
                 message = f"{self.who} has {self.what}, and the body has a fallback that is no name of a model"
-                raise GatewayError(403, "model_not_allowed", message)
+                raise OwnError(403, "model_not_allowed", message)
             check_one(name)
             if self.budgeted is not None and not is_priced(name):
                 raise unpriced(name, f"account {self.budgeted}")
@@ -636,7 +636,7 @@ class BodyRules(msgspec.Struct, frozen=True):
         while not body.is_complete:
             if body.size >= KEPT_BYTES:
                 message = f"{self.who} has {self.what}, so a body may have {KEPT_BYTES:,} bytes"
-                raise GatewayError(413, "body_too_large", message)
+                raise OwnError(413, "body_too_large", message)
             await more()
         try:
             raw = await body.members()
@@ -644,7 +644,7 @@ class BodyRules(msgspec.Struct, frozen=True):
             return await parsed(body.size, lambda: [(name, msgspec.json.decode(value)) for name, value in wanted])
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             message = f"{self.who} has {self.what}, so the body must be a JSON object: {error}"
-            raise GatewayError(400, "invalid_body", message) from None
+            raise OwnError(400, "invalid_body", message) from None
 
     def _counting(self, key: ClientKey | None) -> str:
         """Return why the tokens of a call with a key for certain models are counted."""
@@ -654,23 +654,23 @@ class BodyRules(msgspec.Struct, frozen=True):
         return f"the key {key.name} has {'a limit of tokens' if key.budget is None else 'a budget'}"
 
     def _check_same_model(self, members: list[tuple[str, object]], model: str | None) -> None:
-        """Raise `GatewayError` if a body names two models: the provider may take the one that was not checked."""
+        """Raise `OwnError` if a body names two models: the provider may take the one that was not checked."""
         for name, value in members:
             last = kept_model(value) if isinstance(value, str) else value
             if name == "model" and last != model:
                 message = f"the body names two models, {model!r:.80} and {last!r:.80}; {self.who} allows one"
-                raise GatewayError(403, "model_not_allowed", message)
+                raise OwnError(403, "model_not_allowed", message)
 
 
 def check_price(key: ClientKey, model: str | None, is_priced: IsPriced) -> None:
-    """Raise `GatewayError` if the key has a budget and nobody knows what the model costs."""
+    """Raise `OwnError` if the key has a budget and nobody knows what the model costs."""
     if key.budget is None or (model is not None and is_priced(model)):
         return
     if model is None:
         message = f"the key {key.name} has a budget, so each call must name a model that has a price"
     else:
         raise unpriced(model, f"key {key.name}")
-    raise GatewayError(403, "model_not_priced", message)
+    raise OwnError(403, "model_not_priced", message)
 
 
 def _further_models(members: list[tuple[str, object]]) -> Iterator[object]:

@@ -18,11 +18,11 @@ from paceline.core.values.session_output import Tokens
 from paceline.core.values.tickets import Deferred
 from paceline.gateway.client_response import RequestBody
 from paceline.gateway.request_access import UpstreamRequest
-from paceline.gateway.routes import FIRST_ERROR, CallRecord, GatewayError, ModelNames, RequestLog
+from paceline.gateway.routes import FIRST_ERROR, CallRecord, ModelNames, RequestLog
 from paceline.gateway.spend_ledger import Reservation, SpendLedger
 from paceline.gateway.upstream_call import UpstreamCall
 from paceline.metrics import MetricsRegistry
-from paceline.protocols import TokensUsed, tokens_by_bytes, tokens_used
+from paceline.protocols import OwnError, TokensUsed, tokens_by_bytes, tokens_used
 from paceline.store import Balances, Cost, SpendRow
 from paceline.views import gateway_calls
 
@@ -158,7 +158,7 @@ class RequestAccounting(gateway_calls.GatewayCalls):
                     self.metrics.tokens.add(record.scope, kind, by=count)
         self.spend.settle(reserved, record, call.reader)
 
-    def answered(self, record: CallRecord, error: GatewayError) -> None:
+    def answered(self, record: CallRecord, error: OwnError) -> None:
         """Note that the gateway itself answers the request, and what it writes."""
         record.status, record.reason = error.status, error.code
         record.detail = str(error)[:LONGEST_DETAIL]

@@ -1,7 +1,7 @@
 """What a request of the gateway means, and what is known of it: its route, its record, the error that answers it.
 
 A route is the account, the upstream address and the kind of request that a path means. Only the accounts' own upstreams
-can be reached, and nothing outside their base paths. A `GatewayError` is an answer of the gateway itself, instead of
+can be reached, and nothing outside their base paths. An `OwnError` is an answer of the gateway itself, instead of
 the upstream. Requests that run and wait, and the last that ended, are in a log: in memory, and never with a body.
 """
 
@@ -13,10 +13,10 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from paceline import protocols
 from paceline.agents.account import Account
 from paceline.core.values.scopes import canonical_scope, is_provider_scope
 from paceline.gateway.upstream_pool import Origin, parse_base_url
-from paceline.protocols import Family, detect_name, family_of, is_model_use, model_in_path, scope_of, takes_slot
 from paceline.settings import KeyPoolSettings
 from paceline.views.gateway_calls import GatewayCall
 
@@ -26,17 +26,7 @@ BUDGET_IN_USE = "budget_in_use"
 """The same if the budget has room again once calls that run have ended."""
 
 
-class GatewayError(Exception):
-    """An error response of the gateway. `code` is Paceline's name for it; the message is for the client."""
-
-    def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.retry_after = retry_after
-
-
-class BudgetError(GatewayError):
+class BudgetError(protocols.OwnError):
     """The answer if a budget stops a call. `scope` is that of the key or account whose budget it is."""
 
     def __init__(self, status: int, code: str, message: str, scope: str, *, retry_after: float | None = None) -> None:
@@ -46,11 +36,11 @@ class BudgetError(GatewayError):
         """Whether it is about the account of a pool that was chosen, so that another one may serve the call."""
 
 
-def unpriced(model: str | None, whose: str) -> GatewayError:
+def unpriced(model: str | None, whose: str) -> protocols.OwnError:
     """Return the error for a model that a budget could not count."""
     named = "a call without a model" if model is None else f"the model {model!r:.80}"
     message = f"{named} has no price, and the {whose} has a budget; add it to [prices]"
-    return GatewayError(403, "model_not_priced", message)
+    return protocols.OwnError(403, "model_not_priced", message)
 
 
 PREFIX = b"/gateway/"
@@ -90,7 +80,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     path: bytes
     """The path at the upstream."""
-    family: Family
+    family: protocols.Family
     detect_name: str
     is_model_call: bool
     """Whether a POST to this path takes a slot."""
@@ -117,7 +107,7 @@ class Routes:
         self._cache: dict[bytes, Route] = {}
 
     def resolve(self, path: bytes, account: str | None = None) -> Route:
-        """Return the route of a path that begins with `PREFIX`, without its query. Raises `GatewayError` if none.
+        """Return the route of a path that begins with `PREFIX`, without its query. Raises `OwnError` if none.
 
         A pool's path leads to `account`, or to the first one of the pool.
         """
@@ -131,30 +121,32 @@ class Routes:
                 self._cache[key] = route
         return route
 
-    def family(self, path: bytes) -> Family:
+    def family(self, path: bytes) -> protocols.Family:
         """Return the protocol in which a client of this path expects its errors, even if there is no such route."""
         name, _, rest = _split(path)
         pool = self.pools.get(name)
         account = self.accounts.get(name if pool is None else pool.accounts[0])
-        return family_of("" if account is None else account.provider, rest.decode("latin-1"))
+        return protocols.family_of("" if account is None else account.provider, rest.decode("latin-1"))
 
     def _build(self, path: bytes, member: str | None) -> Route:
         name, session, rest = _split(path)
         pool = self.pools.get(name)
         account, origin = self._account(name if pool is None else member or pool.accounts[0])
         if _DOT_SEGMENT.search(rest) or b"#" in rest:
-            raise GatewayError(400, "bad_path", "the path must have no . or .. parts and no fragment")
+            raise protocols.OwnError(400, "bad_path", "the path must have no . or .. parts and no fragment")
         text, upstream = rest.decode("latin-1"), origin.base_path + rest or b"/"
-        uses = [method for method in ("GET", "HEAD", "POST") if is_model_use(method, upstream.decode("latin-1"))]
+        uses = [
+            method for method in ("GET", "HEAD", "POST") if protocols.is_model_use(method, upstream.decode("latin-1"))
+        ]
         return Route(
             account=account,
             origin=origin,
             path=upstream,
-            family=family_of(account.provider, text),
-            detect_name=detect_name(account.provider),
-            is_model_call=takes_slot("POST", text),
+            family=protocols.family_of(account.provider, text),
+            detect_name=protocols.detect_name(account.provider),
+            is_model_call=protocols.takes_slot("POST", text),
             model_methods=frozenset(uses),
-            model=model_in_path(text),
+            model=protocols.model_in_path(text),
             session=None if session is None else check_session_name(session, "the session in the path"),
             pool=pool,
         )
@@ -165,13 +157,13 @@ class Routes:
             metered = sorted(each.name for each in self.accounts.values() if each.kind != "subscription")
             known = ", ".join(metered) or "none"
             pools = f"; its pools are: {', '.join(sorted(self.pools))}" if self.pools else ""
-            raise GatewayError(
+            raise protocols.OwnError(
                 404, "unknown_account", f"the gateway has no account {name!r:.80}; its accounts are: {known}{pools}"
             )
         if account.kind == "subscription":
-            raise GatewayError(403, "subscription", _SUBSCRIPTION.format(name=name))
+            raise protocols.OwnError(403, "subscription", _SUBSCRIPTION.format(name=name))
         if name not in self._origins:
-            raise GatewayError(404, "no_base_url", f"{name} has no base_url in paceline.toml; add one")
+            raise protocols.OwnError(404, "no_base_url", f"{name} has no base_url in paceline.toml; add one")
         return account, self._origins[name]
 
 
@@ -191,9 +183,11 @@ def _split(path: bytes) -> tuple[str, str | None, bytes]:
 
 
 def check_session_name(text: str, where: str) -> str:
-    """Return the name if it is valid. Raises `GatewayError` with `where` in its message otherwise."""
+    """Return the name if it is valid. Raises `OwnError` with `where` in its message otherwise."""
     if not 1 <= len(text) <= LONGEST_SESSION_NAME or not text.isprintable():
-        raise GatewayError(400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters")
+        raise protocols.OwnError(
+            400, "bad_session", f"{where} must be a name of 1 to {LONGEST_SESSION_NAME} characters"
+        )
     return text
 
 
@@ -211,7 +205,7 @@ class ModelNames:
     def scope(self, provider: str, account: str, model: str | None) -> str:
         """Return the scope in which calls of a model are counted."""
         known = self._scopes.get((provider, account, model))
-        return known or self.counted_scope(canonical_scope(scope_of(provider, account, model)))
+        return known or self.counted_scope(canonical_scope(protocols.scope_of(provider, account, model)))
 
     def counted_scope(self, scope: str) -> str:
         """Return the scope in which calls of this canonical scope are counted: itself, or that of other models.
@@ -236,7 +230,7 @@ class ModelNames:
         """Note that the provider knows the model. Its next calls have a scope of their own."""
         if (provider, account, model) in self._scopes:
             return
-        scope = canonical_scope(scope_of(provider, account, model))
+        scope = canonical_scope(protocols.scope_of(provider, account, model))
         name = scope[: scope.rfind("/")]
         served = self._served.setdefault(name, set())
         if scope not in served and len(served) < self._most_served:

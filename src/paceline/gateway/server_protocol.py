@@ -16,12 +16,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paceline.gateway.client_response import CONTINUE
 from paceline.gateway.exchange import Exchange, Gateway
-from paceline.gateway.http_heads import Header, header_lines
+from paceline.gateway.http_heads import CONTINUE, Header, header_lines
 from paceline.gateway.request_access import ALLOWED_METHODS, RequestHead
-from paceline.gateway.routes import PREFIX, GatewayError
+from paceline.gateway.routes import PREFIX
 from paceline.gateway.upstream_pool import enable_keepalive
+from paceline.protocols import OwnError
 
 LARGEST_HEAD_BYTES = 65_536
 """Bytes in the head of a request. Real heads have a few KiB; without a bound a client could fill the memory."""
@@ -197,7 +197,7 @@ class ServerProtocol(HttpToolsProtocol):
                 self.transport.abort()
             elif self.serving is cycle:
                 message = f"no more of the body came for {limits.body_idle:g} s"
-                self.serving.fail(GatewayError(408, "slow_body", message))
+                self.serving.fail(OwnError(408, "slow_body", message))
 
     def _reject(self, response: bytes) -> None:
         """Close the connection, with this response only if no other response is in progress."""
@@ -209,7 +209,7 @@ class ServerProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Reject what is not HTTP, but never write into the middle of another response."""
         if self.serving is not None:
-            self.serving.fail(GatewayError(400, "bad_request", "the rest of this request is not HTTP"))
+            self.serving.fail(OwnError(400, "bad_request", "the rest of this request is not HTTP"))
         elif self.cycle is not None and self.cycle.response_complete and not self.cycle.keep_alive:
             self.transport.close()  # the last response has announced it
         else:

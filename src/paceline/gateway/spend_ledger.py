@@ -156,7 +156,7 @@ class SpendLedger:
             self._check(limit, self._dollars(model, estimate), self._clock.now())
 
     def check_account(self, account: Account, model: str | None, estimate: Estimate | None = None) -> None:
-        """Raise `GatewayError` if the budget of the account is reached, or could not count a call of this model.
+        """Raise `OwnError` if the budget of the account is reached, or could not count a call of this model.
 
         With an estimate, also if there is no room for it now.
         """

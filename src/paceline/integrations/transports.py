@@ -33,18 +33,10 @@ Header = tuple[bytes, bytes]
 _LIBRARIES = ("httpx", "httpx2")
 
 
-class HeldError(Exception):
-    """The account is held until a person acts, so waiting is useless."""
-
-    def __init__(self, response: protocols.OwnResponse) -> None:
-        super().__init__(response.message)
-        self.response = response
-
-
 def raise_if_held(deferred: Deferred) -> None:
-    """Raise `HeldError` when a request joins the queue of a held account."""
+    """Raise `OwnError` when a request joins the queue of an account that is held until a person acts."""
     if (response := protocols.response_when_held(deferred)) is not None:
-        raise HeldError(response)
+        raise response
 
 
 class LimitedRequest:
@@ -79,7 +71,7 @@ class LimitedRequest:
         """Return the response to a request with a subscription's login, which belongs to the vendor's own CLI."""
         for key in protocols.presented_keys(self._headers, self._target):
             if (message := protocols.login_refusal(key.value, self._provider)) is not None:
-                return self.own_response(protocols.OwnResponse(403, "subscription", message))
+                return self.own_response(protocols.OwnError(403, "subscription", message))
         return None
 
     def timed_out(self, error: SlotTimeout, now: float) -> Response:
@@ -101,9 +93,9 @@ class LimitedRequest:
         kept = [header for header in response.headers.raw if header[0].lower() != b"transfer-encoding"]
         return self.library.Response(response.status_code, headers=kept, content=body, extensions=response.extensions)
 
-    def own_response(self, response: protocols.OwnResponse) -> Response:
+    def own_response(self, response: protocols.OwnError) -> Response:
         """Return a response in the provider's shape, so that its SDK raises the matching exception."""
-        body = protocols.error_body(self._family, response.status, response.code, response.message)
+        body = protocols.error_body(self._family, response.status, response.code, str(response))
         headers = protocols.error_headers(response.status, response.retry_after)
         return self.library.Response(response.status, headers=headers, content=body)
 
@@ -342,8 +334,8 @@ class _Slots(Generic[Source]):
                 await holder.enter()
             except SlotTimeout as error:
                 return limited.timed_out(error, self._now())
-            except HeldError as error:
-                return limited.own_response(error.response)
+            except protocols.OwnError as error:
+                return limited.own_response(error)
             try:
                 response = await _settled(self._send(request))
                 if response.status_code < 400:

@@ -13,7 +13,7 @@ The gateway and `paceline.integrations` forward requests; what a request or a re
 
 from paceline.protocols.families import (
     Family,
-    OwnResponse,
+    OwnError,
     PresentedKey,
     detect_name,
     error_body,
@@ -35,7 +35,7 @@ from paceline.protocols.usage import ResponseReader, TokensUsed, response_reader
 
 __all__ = [
     "Family",
-    "OwnResponse",
+    "OwnError",
     "PresentedKey",
     "RequestReader",
     "ResponseReader",

@@ -243,7 +243,6 @@ def _is_chatgpt(token: bytes) -> bool:
 # -- errors in the shape of the provider -----------------------------------------------------------
 
 
-JSON_TYPE = b"application/json"
 DEFAULT_RETRY_SECONDS = 30.0
 """`Retry-After` for a client whose wait ran out when no better time is known. Most pauses are shorter."""
 LONGEST_RETRY_SECONDS = 600.0
@@ -279,33 +278,34 @@ _GEMINI_STATUSES = {
 }
 
 
-class OwnResponse(msgspec.Struct, frozen=True):
-    """A response that Paceline sends instead of the provider."""
+class OwnError(Exception):
+    """An error response that Paceline sends instead of the provider. `code` is Paceline's name for it."""
 
-    status: int
-    code: str
-    message: str
-    retry_after: float | None = None
+    def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
 
 
-def response_when_held(deferred: Deferred) -> OwnResponse | None:
+def response_when_held(deferred: Deferred) -> OwnError | None:
     """Return the response for a held account, which only a person can release. None if waiting may help."""
-    return OwnResponse(403, "held", deferred.detail) if deferred.reason == "held" else None
+    return OwnError(403, "held", deferred.detail) if deferred.reason == "held" else None
 
 
 def response_when_timed_out(
     message: str, deferred: Deferred | None, now: float, expected_wait: float | None = None
-) -> OwnResponse:
+) -> OwnError:
     """Return the response after a wait for a slot ran out. `deferred` is the last reason for the wait.
 
     `expected_wait` is how many seconds the queue will take at its present speed, if that is known.
     """
     usual = DEFAULT_RETRY_SECONDS if expected_wait is None else min(expected_wait, LONGEST_RETRY_SECONDS)
     if deferred is None:
-        return OwnResponse(429, "wait_ran_out", message, usual)
+        return OwnError(429, "wait_ran_out", message, retry_after=usual)
     retry_after = usual if deferred.retry_at is None else deferred.retry_at - now
     position = "" if deferred.position is None else f"; position {deferred.position} in the queue"
-    return OwnResponse(429, deferred.reason, f"{message} ({deferred.reason}{position})", retry_after)
+    return OwnError(429, deferred.reason, f"{message} ({deferred.reason}{position})", retry_after=retry_after)
 
 
 def error_body(family: Family, status: int, code: str, message: str) -> bytes:
@@ -331,7 +331,7 @@ def error_headers(status: int, retry_after: float | None = None) -> list[tuple[b
     only be a second wait in the same queue. An unreachable upstream or a stopping daemon (500 and above) may be back
     in a moment. There the SDKs retry as they would without Paceline.
     """
-    headers = [(b"content-type", JSON_TYPE)]
+    headers = [(b"content-type", b"application/json")]
     if status < FIRST_SERVER_ERROR:
         headers.append((b"x-should-retry", b"false"))
     if retry_after is not None:

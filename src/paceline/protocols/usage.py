@@ -51,13 +51,10 @@ class ResponseReader:
         """The model that answers, if that was said beside the usage."""
         self.served: dict[str, str] = {}
         """How the call was served, by the member that says so, such as `service_tier`."""
+        self.tokens: int | None = None
+        """What counts towards rate limits: without cache reads where they are separate. None until it is known."""
         self.error: bytes | None = None
         """The event or member with an error that ended the response after it had begun."""
-
-    @property
-    def tokens(self) -> int | None:
-        """What counts towards rate limits: without cache reads where they are separate. None until it is known."""
-        return self.usage.total
 
     @property
     def is_stream(self) -> bool:
@@ -79,6 +76,7 @@ class ResponseReader:
             return False
         usage = TokenUsage(said)
         self.usage = usage.over(before)
+        self.tokens = self.usage.total
         self.served |= usage.tiers()
         return True
 
