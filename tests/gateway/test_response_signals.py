@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import zlib
 from collections.abc import Callable
 
@@ -73,9 +74,31 @@ async def test_the_tokens_of_a_response_in_an_unknown_coding_are_estimated_by_it
     assert await tokens_of(ok(b"\x1b\x2a\x00", b"Content-Encoding: br")) == {"input": 7, "output": 3}
 
 
-@pytest.mark.parametrize("answer", [ok(USED, b"Content-Encoding: gzip"), ok()])
-async def test_tokens_that_cannot_be_read_are_unknown_and_no_error(answer: bytes) -> None:
-    assert await tokens_of(answer) == {}
+@pytest.mark.parametrize("pack", PACKERS.values(), ids=PACKERS)
+async def test_the_tokens_behind_a_first_member_or_a_long_piece_are_counted(pack: Callable[[bytes], bytes]) -> None:
+    gz = b"Content-Encoding: gzip"
+    members = b"".join(pack(line) for line in EVENTS.splitlines(keepends=True))
+    long = b'{"content": "%b", %b' % (b"x" * (3 * 4 * 2**20), USED[1:])
+
+    assert await tokens_of(chunked(members + bytes(100), b"text/event-stream", gz)) == IN_AND_OUT
+    assert await tokens_of(ok(pack(long[:40]) + pack(long[40:]), gz)) == IN_AND_OUT
+
+
+async def test_what_does_not_decompress_is_estimated_by_its_bytes() -> None:
+    gz, packed = b"Content-Encoding: gzip", gzip.compress(EVENTS)
+    text = random.Random(1).randbytes(2000).hex()
+    cut = gzip.compress(json.dumps({"content": text}).encode())[:-8]
+
+    assert await tokens_of(ok(b"?" * 200, gz)) == {"input": 7, "output": 200}
+    assert await tokens_of(ok(b"?" * 200, b"Content-Encoding: deflate")) == {"input": 7, "output": 200}
+    assert await tokens_of(ok(b"?" * 200, b"Content-Encoding: gzip, br")) == {"input": 7, "output": 200}
+    assert await tokens_of(ok(cut, gz)) == {"input": 7, "output": (len(text) + 15) // 4}
+    assert await tokens_of(chunked(packed[:-8], b"text/event-stream", gz)) == IN_AND_OUT
+    assert await tokens_of(chunked(packed + b"?" * 20, b"text/event-stream", gz)) == {"input": 30, "output": 12 + 20}
+
+
+async def test_a_body_without_usage_is_unknown_and_no_error() -> None:
+    assert await tokens_of(ok()) == {}
 
 
 @pytest.mark.parametrize("is_packed", [False, True])

@@ -7,7 +7,7 @@ Never here: sockets.
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 Header = tuple[bytes, bytes]
@@ -31,8 +31,10 @@ LAST_CHUNK = b"0\r\n\r\n"
 _END_TO_END = frozenset({b"content-length", b"content-type", b"content-encoding"})
 _NOT_VISIBLE = re.compile(rb"[^\x21-\x7e]")
 _USUAL = frozenset({b"keep-alive", b"close", b""})
-MOST_AT_ONCE = 4 * 2**20
-"""Bytes that one piece may expand to. Usage and errors are far smaller; a compression bomb stops here."""
+READ_AT_ONCE = 4096
+"""Compressed bytes of one step. Deflate expands a byte to 1,032 at most, so a step has 4 MiB at most."""
+MOST_EXPANDED, MOST_RATIO = 32 * 2**20, 32
+"""A response may expand to so many bytes, and to so many more for each that has come. A compression bomb stops here."""
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _CODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
 
@@ -71,22 +73,36 @@ def named_by_connection(value: bytes) -> frozenset[bytes]:
 
 
 class Decompressor:
-    """The decoder of one response, fed piece by piece."""
+    """The decoder of one response, fed piece by piece. A response may have several members, each compressed alone."""
 
     def __init__(self) -> None:
         self._decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._has_failed = False
+        self._left = MOST_EXPANDED
+        self.unread_bytes = 0
+        """Compressed bytes that cannot be read, or would expand too far."""
 
-    def feed(self, data: bytes) -> bytes:
-        if self._has_failed or self._decoder.eof:  # the decoder would store all bytes after the end
-            return b""
-        try:
-            decoded = self._decoder.decompress(data, MOST_AT_ONCE)
-        except zlib.error:
-            self._has_failed = True
-            return b""
-        self._has_failed = bool(self._decoder.unconsumed_tail)
-        return decoded
+    @property
+    def is_at_end(self) -> bool:
+        return self._decoder.eof and not self.unread_bytes
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Return the next bytes step by step."""
+        self._left += len(data) * MOST_RATIO
+        for start in range(0, len(data), READ_AT_ONCE):
+            rest = data[start : start + READ_AT_ONCE]
+            while rest and not self.unread_bytes and self._left >= 0:
+                if self._decoder.eof:
+                    if not (rest := rest.lstrip(b"\0")):  # padding
+                        break
+                    self._decoder = zlib.decompressobj(_GZIP_OR_ZLIB)
+                try:
+                    decoded = self._decoder.decompress(rest)
+                except zlib.error:
+                    break
+                self._left -= len(decoded)
+                rest = self._decoder.unused_data
+                yield decoded
+            self.unread_bytes += len(rest)
 
 
 def decompressor_for(headers: list[Header]) -> Decompressor | None:

@@ -142,12 +142,15 @@ class RequestAccounting(gateway_calls.GatewayCalls):
         else:
             tokens, streamed = self._streamed.get(record.scope, (1.0, 1.0))
             factor, come = max(1.0, tokens / streamed), call.reader.streamed_tokens
-            used = tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_whole, factor=factor)
+            used = tokens_used(call.reader, body.size, call.response_bytes, is_whole=call.is_read_whole, factor=factor)
             if come and used is not None and not used.is_estimated:
                 seen = tokens * KEPT_SHARE + used.tokens.output, streamed * KEPT_SHARE + come
                 self._streamed[record.scope] = seen
         if used is None and (reserved.limits or coding is not None):
             used = tokens_by_bytes(body.size, call.response_bytes, is_compressed=coding is not None)
+        if used is not None and call.unread_bytes:
+            rest = tokens_by_bytes(0, call.unread_bytes, is_compressed=True).tokens
+            used = TokensUsed(used.tokens.plus(rest), is_estimated=True)
         if coding is not None and record.account not in self._unread:
             self._unread.add(record.account)
             log.warning("%s answers with %s, which was not asked for: tokens are estimated", record.account, coding)

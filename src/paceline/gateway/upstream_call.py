@@ -48,7 +48,7 @@ class UpstreamCall:
         self.head: ResponseHead | None = None
         self.reader: ResponseReader | None = None
         self.response_bytes = 0
-        """Bytes of its body that have come."""
+        """Bytes of its body that have come, decompressed if they can be."""
         self.is_held_back = False
         self.sent_at = self.began_at = 0.0
         """On the loop's clock."""
@@ -67,6 +67,16 @@ class UpstreamCall:
     def is_whole(self) -> bool:
         """Whether all of the response has come. It has not if it broke off, or if the client left."""
         return self.over.done() and not self.over.cancelled() and self.over.result() is None
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether all of the response could be read: its compressed body has an end."""
+        return self.is_whole and (self._decompressor is None or self._decompressor.is_at_end)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of its body that are not what its coding says."""
+        return 0 if self._decompressor is None else self._decompressor.unread_bytes
 
     @property
     def may_be_worked_on(self) -> bool:
@@ -88,7 +98,14 @@ class UpstreamCall:
         """The beginning of an error response, decompressed."""
         body = b"".join(self._error)
         decompressor = None if self.head is None else decompressor_for(self.head.lowered)
-        return body if decompressor is None else decompressor.feed(body)
+        if decompressor is None:
+            return body
+        read = bytearray()
+        for piece in decompressor.feed(body):
+            read += piece
+            if len(read) >= LONGEST_ERROR:
+                break
+        return bytes(read)
 
     def send(self, connection: UpstreamConnection) -> None:
         """Send the request with all of its body that has arrived. The rest follows as it comes."""
@@ -148,10 +165,11 @@ class UpstreamCall:
             self._response.begin(head, self._own_headers)
 
     def response_data(self, data: bytes) -> None:
-        self.response_bytes += len(data)
-        if self.reader is not None:
-            self.reader.feed(data if self._decompressor is None else self._decompressor.feed(data))
-        elif self.head is not None and self.head.status >= 400 and self._error_bytes < LONGEST_ERROR:
+        for piece in (data,) if self._decompressor is None else self._decompressor.feed(data):
+            self.response_bytes += len(piece)
+            if self.reader is not None:
+                self.reader.feed(piece)
+        if self.head is not None and self.head.status >= 400 and self._error_bytes < LONGEST_ERROR:
             self._error.append(data)
             self._error_bytes += len(data)
             if self.is_held_back:
