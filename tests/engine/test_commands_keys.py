@@ -111,11 +111,14 @@ def test_all_mistakes_of_a_key_are_named_at_once(settings: Settings) -> None:
         (KeyRequest(name="a", models=("",)), "'' is not the name of a model"),
         (KeyRequest(name="a", models=("x y",)), "'x y' is not the name of a model"),
         (KeyRequest(name="a", models=("m",) * 1001), "1000 models at most"),
-        (KeyRequest(name="a", rpm=0), "rpm must be a whole number >= 1, or left out for no limit; got 0"),
-        (KeyRequest(name="a", tpm=-1), "tpm must be a whole number >= 1"),
+        (
+            KeyRequest(name="a", rpm=0),
+            "rpm must be a whole number from 1 to 1000000000, or left out for none; got 0",
+        ),
+        (KeyRequest(name="a", tpm=-1), "tpm must be a whole number from 1 to 1000000000"),
         (
             KeyRequest(name="a", parallel=0),
-            "parallel must be a whole number >= 1, or left out for no limit; got 0",
+            "parallel must be a whole number from 1 to 1000000000, or left out for none; got 0",
         ),
         (KeyRequest(name="a", weight=0.0), "weight must be a number from 0.001"),
         (KeyRequest(name="a", priority_max=10_000), "priority_max must be a whole number from -9999 to 9999"),

@@ -257,7 +257,12 @@ MISTAKES = {
     '[campaign]\nname = "c"\nagent = "cluade"\n' + ONE: [
         'plan.toml:3: campaign.agent = "cluade": there is no such agent; did you mean "claude"?'
     ],
-    HEAD + "max_sessions = 0\n" + ONE: ["plan.toml:4: campaign.max_sessions = 0: must be a whole number >= 1"],
+    HEAD + "max_sessions = 1000000001\n" + ONE: [
+        "plan.toml:4: campaign.max_sessions = 1000000001: must be a whole number from 1 to 1000000000"
+    ],
+    HEAD + "max_sessions = 0\n" + ONE: [
+        "plan.toml:4: campaign.max_sessions = 0: must be a whole number from 1 to 1000000000"
+    ],
     HEAD + 'priority = "5"\n' + ONE: ['plan.toml:4: campaign.priority = "5": must be a whole number from -100 to 100'],
     HEAD + 'timeout = "30"\n' + ONE: ['plan.toml:4: campaign.timeout = "30": must be a duration longer than 0'],
     HEAD + "deadline = 2020-01-01T00:00:00Z\n" + ONE: [

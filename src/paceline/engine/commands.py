@@ -20,7 +20,7 @@ from paceline.core.unit_lifecycle import UnitState
 from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import KEY, RUNS, SESSIONS, ScopePattern, is_provider_scope, model_pattern
 from paceline.core.values.settings import Cooldown, Rate, check_cooldown, check_rate
-from paceline.core.values.validation import check_limit, check_weight
+from paceline.core.values.validation import LARGEST_LIMIT, check_limit, check_weight
 from paceline.engine import command_log
 from paceline.engine.command_log import signature
 from paceline.errors import IllegalStep, InvalidInput, InvalidLimit, UnknownName
@@ -572,7 +572,7 @@ def _mistakes(settings: Settings, request: KeyRequest) -> Iterator[str]:
         try:
             check_limit(value, name)
         except InvalidLimit:
-            yield f"{name} must be a whole number >= 1, or left out for no limit; got {value!r:.80}"
+            yield f"{name} must be a whole number from 1 to {LARGEST_LIMIT}, or left out for none; got {value!r:.80}"
     if type(request.priority_max) is not int or not -HIGHEST_PRIORITY <= request.priority_max <= HIGHEST_PRIORITY:
         yield f"priority_max must be a whole number from -9999 to 9999; got {request.priority_max!r:.80}"
     try:

@@ -364,7 +364,7 @@ def limit(value: object) -> int | None:
     if value == UNLIMITED:
         return None
     if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # true is no limit
-        raise InvalidInput('must be a whole number >= 1, without quotes, or "none" for unlimited')
+        raise InvalidInput(f'must be a whole number from 1 to {LARGEST_LIMIT}, without quotes, or "none" for unlimited')
     return value
 
 

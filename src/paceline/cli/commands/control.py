@@ -20,7 +20,7 @@ from paceline.cli import output
 from paceline.cli.output import argument, flag, option
 from paceline.core.values.scopes import SESSIONS, ScopePattern
 from paceline.core.values.settings import AUTO, Rate
-from paceline.core.values.validation import check_limit
+from paceline.core.values.validation import LARGEST_LIMIT, check_limit
 from paceline.daemon.home import Home, open_home
 from paceline.engine import commands, retention
 from paceline.engine.capacity import governor_state
@@ -314,7 +314,7 @@ def _parse_limit(text: str) -> int | None:
     try:
         return check_limit(int(text))
     except ValueError:
-        raise InvalidLimit(f"{text!r:.40} is not a limit: give a whole number of 1 or more, or none") from None
+        raise InvalidLimit(f"{text!r:.40} is not a limit: a whole number from 1 to {LARGEST_LIMIT}, or none") from None
 
 
 def pause_command(

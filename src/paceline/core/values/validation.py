@@ -21,7 +21,7 @@ def check_limit(value: object, name: str = "limit") -> int | None:
     if value is None:
         return None
     if type(value) is not int or not 1 <= value <= LARGEST_LIMIT:  # bool is an int, but not a limit
-        raise InvalidLimit(f"{name} must be a whole number >= 1, or None for unlimited; got {value!r:.80}")
+        raise InvalidLimit(f"{name} must be a whole number from 1 to {LARGEST_LIMIT}, or None; got {value!r:.80}")
     return value
 
 
