@@ -257,6 +257,9 @@ MISTAKES = {
     '[campaign]\nname = "c"\nagent = "cluade"\n' + ONE: [
         'plan.toml:3: campaign.agent = "cluade": there is no such agent; did you mean "claude"?'
     ],
+    HEAD + 'timeout = "99999d"\n' + ONE: [
+        'plan.toml:4: campaign.timeout = "99999d": must be a duration longer than 0, ten years at most'
+    ],
     HEAD + "max_sessions = 1000000001\n" + ONE: [
         "plan.toml:4: campaign.max_sessions = 1000000001: must be a whole number from 1 to 1000000000"
     ],

@@ -48,8 +48,8 @@ MISTAKES = {
         "plan.toml:5: campaign.check_rounds = -1: must be a whole number from 0 to 20, without quotes"
     ],
     'check_timeout = "soon"\n': [
-        'plan.toml:5: campaign.check_timeout = "soon": must be a duration longer than 0: "350ms", "1s", "30m", "5h",'
-        " or a number of seconds"
+        'plan.toml:5: campaign.check_timeout = "soon": must be a duration longer than 0, ten years at most:'
+        ' "350ms", "1s", "30m", "5h", or a number of seconds'
     ],
     'check_prompt = "Fix it."\n': [
         'plan.toml:5: campaign.check_prompt = "Fix it.": must contain {output}, which the output of the check replaces'

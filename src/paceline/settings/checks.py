@@ -438,7 +438,7 @@ def _duration(value: object, *, above_zero: bool) -> float:
     try:
         return duration_seconds(value, above_zero=above_zero)
     except InvalidDuration:
-        least = "longer than 0" if above_zero else "0 or longer"
+        least = "longer than 0, ten years at most" if above_zero else "0 or longer, ten years at most"
         raise InvalidInput(f'must be a duration {least}: "350ms", "1s", "30m", "5h", or a number of seconds') from None
 
 
