@@ -165,10 +165,10 @@ async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves
 
 
 async def test_a_client_that_sends_no_more_is_served_after_its_wait_and_then_disconnected() -> None:
-    limiter = Limiter(limits={"anthropic/work": 1})
+    limiter, never = Limiter(limits={"anthropic/work": 1}), Timeouts(check_interval=3600.0)  # it is not idle: it ends
     async with (
         RawUpstream(answering(ok(BODY))) as upstream,
-        GatewayHarness(account(upstream.url), limiter=limiter) as harness,
+        GatewayHarness(account(upstream.url), limiter=limiter, timeouts=never) as harness,
         await connect(harness.port) as client,
     ):
         slot = await limiter.acquire("anthropic/work/opus-4-6")

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anthropic
@@ -22,7 +22,7 @@ from paceline import Limiter
 from paceline.engine.commands import digest_of_key
 from paceline.errors import StoreError
 from paceline.gateway import BackgroundStore, ClientKeys
-from paceline.gateway.client_response import LARGE_BYTES, parsed
+from paceline.gateway.client_response import LARGE_BYTES, members_of, parsed
 from paceline.hosts.jobs import in_daemon_thread
 from paceline.settings import KeyPoolSettings
 from paceline.store import Balances, ClientKey, HashedKey, KeyBudget, SqliteStore, Store
@@ -777,3 +777,26 @@ async def test_a_large_body_is_parsed_off_the_loop() -> None:
     threads = [await parsed(size, threading.current_thread) for size in (LARGE_BYTES, LARGE_BYTES + 1)]
 
     assert [thread is threading.current_thread() for thread in threads] == [True, False]
+
+
+async def test_a_large_body_that_rules_read_is_decoded_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(decode: Callable[..., Any]) -> Callable[..., Any]:
+        def decoded(value: bytes | msgspec.Raw, **options: Any) -> Any:
+            if len(bytes(value)) > LARGE_BYTES:
+                threads.append(threading.current_thread())
+            return decode(value, **options)
+
+        return decoded
+
+    monkeypatch.setattr("paceline.gateway.client_response.members_of", noted(members_of))
+    monkeypatch.setattr(msgspec.json, "decode", noted(msgspec.json.decode))
+    body = b'{"model": "opus-4-6", "tools": [%b]}' % b",".join([b"{}"] * 100_000)
+
+    got, seen = await asked(
+        Keys(ClientKey(name="team", models=("opus-4-6",))), post(body, key=b"x-api-key: " + TEAM.encode())
+    )
+
+    assert (got.status, len(seen)) == (200, 1)
+    assert [each is threading.current_thread() for each in threads] == [False, False]  # its members, then its tools

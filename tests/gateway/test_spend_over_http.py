@@ -393,6 +393,20 @@ async def test_an_account_with_a_budget_serves_no_call_that_it_cannot_price(body
     assert message in json.loads(refused.body)["error"]["message"]
 
 
+async def test_an_account_with_a_budget_serves_no_body_whose_second_model_comes_after_the_first_was_priced() -> None:
+    second = b'"model": "dear"}'
+    whole = post(b'{"model": "m",' + second, path=PATHS["account"], key=b"x-api-key: " + b"t" * 20)
+    async with priced() as at, await connect(at.harness.port) as client:
+        client.send(whole.removesuffix(second))
+        await until(lambda: any(each.record.model == "m" for each in at.harness.gateway.live))
+        client.send(second)
+        refused = await client.read_message()
+
+    message = "the body names two models, 'm' and 'dear'; the account capped allows one"
+    assert (refused.status, at.upstream.seen) == (403, 0)
+    assert json.loads(refused.body)["error"]["message"] == message
+
+
 class Stalling(SqliteStore):
     """A store whose writings end in time-outs at random: before or after they are written."""
 

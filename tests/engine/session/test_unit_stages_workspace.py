@@ -91,6 +91,7 @@ async def test_an_agent_may_edit_in_a_workspace_of_its_own_unless_the_plan_asks_
     assert [name for name, text in flags.items() if text in given[False]] == []
     page = (Path(__file__).parents[3] / "docs" / "plan-files.md").read_text("utf-8")
     assert "| `permissions` | `edit` with a workspace, else the CLI's default |" in page
+    assert "a plan with\n`[campaign.workspace]` gets `edit`. Without a workspace the CLI decides" in page
 
 
 async def test_where_a_workspace_lies_is_stored_before_it_is_made_and_survives_a_crash(top: Path) -> None:
