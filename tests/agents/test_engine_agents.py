@@ -126,7 +126,7 @@ async def test_a_conversation_that_never_began_is_started_afresh(tmp_path: Path,
     scenario = Scenario(script=(Step(error="429_unified", resets_in=WINDOW_SECONDS),))
     async with FakeProvider(scenario, clock=clock) as provider, claude_engine(tmp_path, clock, provider) as engine:
         parked = await engine.run_until(lambda unit: unit.counters.attempts == 1 and unit.state != "running")
-        await clock.advance(WINDOW_SECONDS)
+        await clock.advance(WINDOW_SECONDS + 3.0)  # the canary goes 1 to 3 s after the reset
         done = await engine.run_until(lambda unit: unit.state not in ("todo", "running"))
 
     assert (parked.counters.parks, parked.conversation_id) == (1, None)
