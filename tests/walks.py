@@ -55,7 +55,7 @@ BARS = {
     "slot that waits, with its grant": Bar(67, 15, (62, 16)),
     "unit, without store and detection": Bar(248, 48, (200, 42)),
     "idle heartbeat": Bar(67, 24, (75, 25)),
-    "gateway call with key and pool, without its slot": Bar(203, 22, (130, 20)),
+    "gateway call with key and pool, without its slot": Bar(204, 22, (130, 20)),
     "pause of a unit, from request to answer": Bar(90, 26, (90, 26)),
     "remote unit, the part of hosts": Bar(94, 8, (85, 14)),
 }
