@@ -157,7 +157,7 @@ PLACE: dict[str, object] = {"path": "/w/a", "branch": "paceline/docs/a"}
     [
         ("unit.checked", {"exit_code": 0, "seconds": 2.5, "reason": None}, "checked docs/a: passed after 2.5 s"),
         ("unit.checked", {"exit_code": 2, "seconds": 1.0}, "checked docs/a: failed with exit code 2 after 1 s"),
-        ("unit.checked", {"exit_code": None, "seconds": 60.0, "reason": "lost"}, "checked docs/a: lost after 60 s"),
+        ("unit.checked", {"exit_code": None, "seconds": 60.0, "reason": "lost"}, "checked docs/a: lost"),
         ("unit.delivered", {"branch": "b", "commit": "c", "patch": None}, "delivered docs/a: branch b"),
         ("workspace.created", PLACE, "workspace created docs/a: path /w/a, branch paceline/docs/a"),
     ],

@@ -652,10 +652,12 @@ def _budget_detail(event: Event, zone: ZoneInfo) -> str:
 
 
 def _check_detail(fields: Mapping[str, object]) -> str:
-    """Return how a check ended: a reason means that it could not do its work."""
+    """Return how a check ended. A reason says all: it ran too long, or could not do its work."""
+    if reason := fields.get("reason"):
+        return str(reason)
     exit_code, seconds = fields.get("exit_code"), fields.get("seconds")
-    ending = fields.get("reason") or ("passed" if exit_code == 0 else f"failed with exit code {exit_code}")
-    return f"{ending} after {span_text(seconds)}" if isinstance(seconds, int | float) else str(ending)
+    ending = "passed" if exit_code == 0 else f"failed with exit code {exit_code}"
+    return f"{ending} after {span_text(seconds)}" if isinstance(seconds, int | float) else ending
 
 
 def _field_text(name: str, value: object, seen_at: float, zone: ZoneInfo) -> str:

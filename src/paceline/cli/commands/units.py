@@ -145,7 +145,7 @@ def show_command(unit: output.UnitName, as_json: output.AsJson = False) -> None:
         output.say(f"  {name:<10}{value}")
     for number, check in enumerate(view.checks, 1):
         output.say("")
-        output.say(f"Check {number}: {_verdict(check)} after {span_text(check.seconds)}", style="bold")
+        output.say(f"Check {number}: {_verdict(check)}", style="bold")
         if check.tail:
             output.say(check.tail.rstrip())
     if view.answer is not None:
@@ -191,7 +191,8 @@ def _facts(view: UnitView) -> list[tuple[str, str]]:
 def _verdict(check: CheckRound) -> str:
     if check.reason is not None:
         return output.one_line(check.reason)
-    return "passed" if check.exit_code == 0 else f"failed (exit code {check.exit_code})"
+    ending = "passed" if check.exit_code == 0 else f"failed (exit code {check.exit_code})"
+    return f"{ending} after {span_text(check.seconds)}"
 
 
 # -- apply --------------------------------------------------------------------------------------------
