@@ -15,6 +15,7 @@ from tests.cli.terminal import on_terminal
 from paceline.cli.commands.run import _print_interrupted
 from paceline.daemon.home import open_home
 from paceline.errors import StoreUnreachable
+from paceline.store import Unit, UnitSpec
 
 RECORDED = "echo {id} >> starts; while [ ! -e go ]; do sleep 0.05; done; echo {id} >> ends"
 
@@ -405,3 +406,17 @@ def test_an_interrupted_run_whose_store_is_gone_does_not_say_that_nothing_runs(
     assert said.out == "Stopped.\nTo continue: paceline run docs.toml\n"
     assert said.err == "Warning: the database does not answer; sessions that run continue without the engine\n"
     assert json.loads(capsys.readouterr().out) == {"interrupted": True, "running": None}
+
+
+def test_an_interrupted_run_on_a_full_disk_does_not_say_that_sessions_continue(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units may have been claimed for sessions that never began, which could not be stored."""
+    unit = Unit(id="docs/a", campaign="docs", spec=UnitSpec(id="a"), position=0, state="running")
+    with open_home() as home:
+        monkeypatch.setattr(home.store, "running_units", lambda: [unit])
+        monkeypatch.setattr(type(home), "trouble", "the disk is full")
+        _print_interrupted(home, [Path("docs.toml")], as_json=False)
+
+    said = "Stopped. These units were running when the store failed (the disk is full): docs/a"
+    assert capsys.readouterr().out == f"{said}\nTo continue: paceline run docs.toml\n"

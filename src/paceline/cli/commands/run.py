@@ -284,6 +284,9 @@ def _print_interrupted(home: Home, paths: Sequence[Path], *, as_json: bool) -> i
         return INTERRUPTED
     if running is None:
         output.say("Stopped.")
+    elif running and (trouble := home.trouble) is not None:
+        named = ", ".join(unit.id for unit in running[:MOST_NAMED])
+        output.say(f"Stopped. These units were running when the store failed ({trouble}): {named}")
     elif running:
         sessions = "1 session continues" if len(running) == 1 else f"{len(running)} sessions continue"
         output.say(f"Stopped. {sessions} without the engine: {', '.join(unit.id for unit in running[:MOST_NAMED])}")
