@@ -7,7 +7,6 @@ from tests.views.fleets import NOW
 from paceline.core import Deferred, Governor, GovernorSettings
 from paceline.core.unit_lifecycle import Counters, UnitState
 from paceline.core.values.status import LearntLimit
-from paceline.engine.commands import PAUSED_UNIT
 from paceline.hosts.messages import HostPresence, Presence
 from paceline.store import Campaign, SqliteStore, Unit, UnitSpec
 from paceline.views.why import Why, explain_unit, stored_waits, wait_rows
@@ -46,14 +45,6 @@ def test_a_unit_with_a_conversation_waits_for_the_account_of_that_conversation()
     (only,) = explain(conversation_id="c1", account="max-2")
 
     assert (only.reason, only.scope) == ("limit", "sessions")
-
-
-def test_a_unit_that_a_person_paused_is_continued_with_resume() -> None:
-    (paused,) = explain(state="held", reason=PAUSED_UNIT)
-    (stopped,) = explain(state="held", reason="its agent was denied tools")
-
-    assert paused.hint == "paceline resume docs/a"
-    assert stopped.hint == "paceline logs docs/a shows its last output; paceline retry docs/a runs it again"
 
 
 FRESH = "paceline retry docs/a --fresh starts it again, without its conversation, on "

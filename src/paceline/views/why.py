@@ -16,7 +16,7 @@ from paceline.core.values.fields import fields_of
 from paceline.core.values.scopes import is_provider_scope, path_scopes
 from paceline.core.values.status import LearntLimit, ScopeStatus
 from paceline.core.values.tickets import Deferred, Reason
-from paceline.engine.commands import PAUSED_UNIT, reason_family
+from paceline.engine.commands import reason_family
 from paceline.engine.dispatch.ticket_queues import split_queue_name
 from paceline.engine.journal import WHY_STATE
 from paceline.engine.settings import LARGE_CONTEXT_TOKENS
@@ -185,8 +185,6 @@ def _stopped(unit: Unit) -> Why:
     if unit.state == "quarantined":
         times = "once" if unit.counters.failures == 1 else f"{unit.counters.failures} times"
         reason = f"failed {times}, the last time with: {reason}"
-    if reason == PAUSED_UNIT:
-        hint = f"paceline resume {unit.id}"
     if unit.state == "unverified":
         hint = f"paceline accept {unit.id} takes it as done; paceline retry {unit.id} lets the agent go on"
     return _why(unit, unit.state, reason, since=unit.ended_at, hint=hint)
